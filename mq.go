@@ -1,0 +1,178 @@
+package mq
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A Message is what a producer sends. The library never writes to it and copies
+// the body before a send call returns, so the caller may use it again at once.
+type Message struct {
+	// Topic names where it goes: 1 to 127 of the characters a-z A-Z 0-9 _ - % |.
+	Topic string
+	// Tag is the one tag that subscriptions filter by. Empty for none.
+	Tag string
+	// Keys are looked up by queries: one word each, without blanks.
+	Keys []string
+	// Body is 1 byte to 4 MiB.
+	Body []byte
+	// Properties are the user's own. Names RocketMQ keeps for itself are refused;
+	// names and values are not empty and hold no \x01 and \x02. In their wire form
+	// all properties of a message take at most 32,767 bytes.
+	Properties map[string]string
+	// Flag travels with the message; RocketMQ gives it no meaning.
+	Flag int32
+	// DelayLevel 1 to 18 holds the message back for 1s 5s 10s 30s 1m 2m 3m 4m 5m
+	// 6m 7m 8m 9m 10m 20m 30m 1h 2h on the broker (RocketMQ's levels). Zero for now.
+	DelayLevel int
+	// ShardKey, when set, chooses the queue: equal keys go to equal queues as long
+	// as the topic's queues stay the same, and to the same as Java's hash selector.
+	ShardKey string
+	// NoFlush lets the broker answer before the message is flushed to disk
+	// (RocketMQ: WAIT=false).
+	NoFlush bool
+}
+
+// A Queue is one of a topic's queues. Order is kept inside a queue only.
+type Queue struct {
+	Topic  string
+	Broker string
+	ID     int
+}
+
+// String returns the queue as topic@broker:id.
+func (q Queue) String() string { return fmt.Sprintf("%s@%s:%d", q.Topic, q.Broker, q.ID) }
+
+// A Delivery is a message as a listener gets it. The listener owns it and may
+// keep or change it.
+type Delivery struct {
+	Message
+	// ID is the client's unique id, the same that SendResult.ID showed; it stays
+	// equal over all retries. OffsetID when the sender set none.
+	ID string
+	// OffsetID is the broker's id: store address and log position.
+	OffsetID string
+	Queue    Queue
+	Offset   int64 // in the queue
+	// Attempt counts deliveries to the group, from 1 (RocketMQ: reconsumeTimes + 1).
+	Attempt int
+	// BornAt is when the producer sent it by the producer's clock, StoredAt when
+	// the broker stored this copy.
+	BornAt, StoredAt time.Time
+	// BornHost and StoreHost are ip:port text.
+	BornHost, StoreHost string
+
+	position int64 // in the broker's log; what a send-back quotes
+	sysFlag  int32
+	size     int // stored bytes, for flow control
+}
+
+// A Listener handles one message. Nil means done; an error means "again later";
+// [RetryAfter], [ErrSkip], [ErrDeadLetter] and [Suspend] say more. A panic counts
+// as an error. ctx ends when the consumer is closed or, after Shutdown's limit, is
+// being closed.
+type Listener func(ctx context.Context, d *Delivery) error
+
+// A BatchListener handles several messages of one queue, in order. An error made
+// by [Done] tells how many from the front were done; any other error fails all.
+type BatchListener func(ctx context.Context, batch []*Delivery) error
+
+// SendStatus says how safely a message is stored. Every status means it is
+// stored; sending it again would duplicate it.
+type SendStatus int
+
+// The statuses of RocketMQ's send answers.
+const (
+	SendOK SendStatus = iota
+	// FlushDiskTimeout: the disk did not confirm in time; the message may be lost
+	// if the machine loses power.
+	FlushDiskTimeout
+	// FlushSlaveTimeout: no replica confirmed in time.
+	FlushSlaveTimeout
+	// SlaveNotAvailable: there was no replica to confirm.
+	SlaveNotAvailable
+)
+
+// String returns RocketMQ's name of the status.
+func (s SendStatus) String() string {
+	switch s {
+	case SendOK:
+		return "SEND_OK"
+	case FlushDiskTimeout:
+		return "FLUSH_DISK_TIMEOUT"
+	case FlushSlaveTimeout:
+		return "FLUSH_SLAVE_TIMEOUT"
+	case SlaveNotAvailable:
+		return "SLAVE_NOT_AVAILABLE"
+	}
+	return fmt.Sprintf("SendStatus(%d)", int(s))
+}
+
+// A SendResult tells where a message was stored.
+type SendResult struct {
+	Status SendStatus
+	// ID is the client's unique id; for a batch the ids joined by commas.
+	ID string
+	// OffsetID is the broker's id; for a batch the ids joined by commas.
+	OffsetID string
+	Queue    Queue
+	// Offset in the queue; the first message's for a batch. Zero for a delayed
+	// message, which has none yet.
+	Offset int64
+}
+
+// A Filter chooses which messages of a topic a consumer gets. The zero value is
+// all of them.
+type Filter struct {
+	expression string
+}
+
+// Tags returns a filter on tags, in RocketMQ's form: names joined by "||", or
+// "*" for all.
+func Tags(expression string) Filter { return Filter{expression} }
+
+// StartFrom says where a consumer group begins on a queue for which it has no
+// stored offset.
+type StartFrom int
+
+// The start policies of RocketMQ.
+const (
+	// FromLast begins at the end of the queue, but at 0 on a young topic, as
+	// RocketMQ's brokers answer there.
+	FromLast StartFrom = iota
+	// FromFirst begins at the oldest message.
+	FromFirst
+	// FromTime begins at the message stored nearest to ConsumerConfig.StartTime.
+	FromTime
+)
+
+// Names that RocketMQ gives meaning to.
+const (
+	retryPrefix       = "%RETRY%"
+	deadLetterPrefix  = "%DLQ%"
+	systemTopicPrefix = "rmq_sys_"
+	autoCreateTopic   = "TBW102"
+	scheduleTopic     = "SCHEDULE_TOPIC_XXXX"
+	innerProducer     = "CLIENT_INNER_PRODUCER"
+	defaultCluster    = "DefaultCluster"
+)
+
+// protocolVersion is the version ordinal in every frame we send: RocketMQ 4.9.8.
+const protocolVersion = 409
+
+// delayLevels are RocketMQ's, level 1 first.
+var delayLevels = [...]time.Duration{
+	time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
+	1 * time.Minute, 2 * time.Minute, 3 * time.Minute, 4 * time.Minute, 5 * time.Minute,
+	6 * time.Minute, 7 * time.Minute, 8 * time.Minute, 9 * time.Minute, 10 * time.Minute,
+	20 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour,
+}
+
+// RetryTopic returns the topic on which a consumer group's failed messages come
+// again.
+func RetryTopic(group string) string { return retryPrefix + group }
+
+// DeadLetterTopic returns the topic that takes a consumer group's messages whose
+// attempts are used up.
+func DeadLetterTopic(group string) string { return deadLetterPrefix + group }
