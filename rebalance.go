@@ -133,8 +133,9 @@ func (s byMachineRoom) Allocate(a Allocation) ([]Queue, error) {
 	}
 	var kept []Queue
 	for _, q := range a.Queues {
-		// RocketMQ: the name must split on @ into two parts, the second not empty.
-		room, name, _ := strings.Cut(q.Broker, "@")
+		// RocketMQ: the name must split on @ into two parts; Java's split drops
+		// empty ones at the end.
+		room, name, _ := strings.Cut(strings.TrimRight(q.Broker, "@"), "@")
 		if name != "" && !strings.Contains(name, "@") && slices.Contains(s.rooms, room) {
 			kept = append(kept, q)
 		}
