@@ -189,14 +189,6 @@ func syncFile(fs vfs.FS, path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 func removeIfExists(fs vfs.FS, path string) error {
 	if err := fs.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
