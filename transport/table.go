@@ -3,6 +3,8 @@ package transport
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"sync"
 )
 
@@ -24,6 +26,8 @@ type Table struct {
 	// Closed runs after the connection's last inline handler returned. They must
 	// not block.
 	Opened, Closed func(Conn)
+	// Logger is told of handlers that panic; nil means the transport's logger.
+	Logger *slog.Logger
 
 	entries map[int32]entry
 	wrap    []func(Handler) Handler
@@ -57,8 +61,13 @@ func (t *Table) Use(layer func(Handler) Handler) { t.wrap = append(t.wrap, layer
 
 // Serve runs the handler of req where it belongs. An unknown code is answered
 // with REQUEST_CODE_NOT_SUPPORTED, also by a name server, where RocketMQ 4.9
-// stays silent and lets the caller time out.
+// stays silent and lets the caller time out. A handler that panics is logged and
+// answered with SYSTEM_ERROR.
 func (t *Table) Serve(ctx context.Context, c Conn, req *Frame, reply func(*Frame)) {
+	t.serve(ctx, c, req, reply, nil)
+}
+
+func (t *Table) serve(ctx context.Context, c Conn, req *Frame, reply func(*Frame), log *slog.Logger) {
 	var e entry
 	if t != nil {
 		e = t.entries[req.Code]
@@ -67,17 +76,39 @@ func (t *Table) Serve(ctx context.Context, c Conn, req *Frame, reply func(*Frame
 	case e.handler == nil:
 		reply(&Frame{Code: codeUnknownRequest, Remark: fmt.Sprintf(" request type %d not supported", req.Code)})
 	case e.pool == nil:
-		e.handler(ctx, c, req, reply)
+		t.run(e.handler, ctx, c, req, reply, log)
 	default:
-		if !e.pool.Submit(func() { e.handler(ctx, c, req, reply) }) {
+		if !e.pool.Submit(func() { t.run(e.handler, ctx, c, req, reply, log) }) {
 			reply(&Frame{Code: codeSystemBusy, Remark: remarkPoolOverloaded})
 		}
 	}
 }
 
+// run keeps a handler's panic from taking the connection or the pool down.
+func (t *Table) run(h Handler, ctx context.Context, c Conn, req *Frame, reply func(*Frame), log *slog.Logger) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if t.Logger != nil {
+			log = t.Logger
+		}
+		if log != nil {
+			log.Error("panic in a handler", "code", req.Code, "peer", c.RemoteAddr(), "panic", r, "stack", string(debug.Stack()))
+		}
+		reply(&Frame{Code: codeSystemError, Remark: fmt.Sprintf("handler of code %d panicked: %v", req.Code, r)})
+	}()
+	h(ctx, c, req, reply)
+}
+
 // A Pool runs tasks on a bounded number of goroutines with a bounded queue. A
 // worker ends when it finds nothing to do, so an idle pool has no goroutine.
 type Pool struct {
+	// Logger is told of tasks that panic; nil discards. Set it before the first
+	// Submit.
+	Logger *slog.Logger
+
 	mu      sync.Mutex
 	tasks   []func()
 	head    int
@@ -129,9 +160,19 @@ func (p *Pool) Close() {
 
 func (p *Pool) work(task func()) {
 	for task != nil {
-		task()
+		p.run(task)
 		task = p.next()
 	}
+}
+
+// run keeps a task's panic from ending the worker, and with it the process.
+func (p *Pool) run(task func()) {
+	defer func() {
+		if r := recover(); r != nil && p.Logger != nil {
+			p.Logger.Error("panic in a pool task", "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	task()
 }
 
 // next takes the oldest waiting task; nil ends the worker, whose place is given

@@ -36,6 +36,7 @@ const (
 type Frame struct {
 	Code     int32    // request code, or response code when FlagResponse is set
 	Language Language // who speaks; stamped from the Table when the frame leaves
+	Codec    Codec    // the header codec the frame came in; replies answer in kind
 	Version  int32    // the speaker's version ordinal; stamped when zero
 	Opaque   int32    // correlation number, set by the Conn
 	Flag     int32
@@ -43,10 +44,10 @@ type Frame struct {
 	Header   Header // typed header to send, or as handed over in memory; may be nil
 	// Fields are the ext fields as key, value pairs: on a received frame exactly
 	// as they came (signatures are made over them), on a sent one those that
-	// Header does not write.
+	// Header does not write. Received strings share the memory of one header:
+	// clone what is kept for long.
 	Fields []string
 	Body   []byte
-	Codec  Codec // the header codec the frame came in; replies answer in kind
 }
 
 // IsResponse tells whether the frame answers a request.
@@ -121,8 +122,9 @@ type Conn interface {
 	// error when deadline passes, ctx is cancelled, or the connection closes. It
 	// waits for a permit of the window, bounded by ctx and deadline; when it
 	// returns an error, done is never called. A zero deadline means the
-	// transport's default. done runs on the connection's reader and must not
-	// block; the permit was released before.
+	// transport's default. done runs on the connection's reader (after a time-out
+	// or a cancelled ctx, on a goroutine of its own) and must not block; the
+	// permit was released before.
 	Go(ctx context.Context, req *Frame, deadline time.Time, done func(*Frame, error)) error
 	// Send sends a request that wants no answer. It never blocks: it fails with
 	// [ErrOverflow], and the connection closes, when the other side reads too slowly.
