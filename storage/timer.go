@@ -92,12 +92,20 @@ type timers struct {
 	mu    sync.Mutex
 	state timerState
 	dirty bool // state differs from what is stored or on its way
-	// moment is the time of the group being built or persisted if it has timers, else 0; earliest the due time of its first.
-	moment, earliest uint64
+	// building is the group being built, with moment 0 until it has timers; flying are those with timers that are built and
+	// not published yet, the oldest first.
+	building groupTimers
+	flying   []groupTimers
 	// firing is the bound of the scan that is under way: it fires what is due then or before. 0 when none is.
 	firing uint64
 	// alarm is when the firing goroutine looks next of its own accord.
 	alarm uint64
+}
+
+// groupTimers is what firing must know about a group before its timers can be seen.
+type groupTimers struct {
+	moment   uint64 // the time of its first timer's arrival; all of its timers are due later
+	earliest uint64 // when the first of them is due
 }
 
 func newTimers(s *Store) *timers {
@@ -121,7 +129,7 @@ func (t *timers) load(db *pebble.DB) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state, t.dirty = state, false
-	t.moment, t.earliest, t.firing, t.alarm = 0, 0, 0, 0
+	t.building, t.flying, t.firing, t.alarm = groupTimers{}, nil, 0, 0
 	return nil
 }
 
@@ -134,10 +142,10 @@ func (t *timers) load(db *pebble.DB) error {
 func (t *timers) add(b *pebble.Batch, r *Record) error {
 	now := uint64(time.Now().UnixMilli())
 	t.mu.Lock()
-	if t.moment == 0 {
-		t.moment, t.earliest = max(now, t.firing), math.MaxUint64
+	if t.building.moment == 0 {
+		t.building = groupTimers{max(now, t.firing), math.MaxUint64}
 	}
-	key := timerKey{max(uint64(r.DeliverAt), t.moment+1), t.state.seq}
+	key := timerKey{max(uint64(r.DeliverAt), t.building.moment+1), t.state.seq}
 	t.state.seq++
 	t.state.waiting++
 	t.state.bytes += uint64(len(r.Bytes))
@@ -145,7 +153,7 @@ func (t *timers) add(b *pebble.Batch, r *Record) error {
 		t.state.cursor = timerKey{due: key.due}
 	}
 	t.dirty = true
-	t.earliest = min(t.earliest, key.due)
+	t.building.earliest = min(t.building.earliest, key.due)
 	t.mu.Unlock()
 
 	r.Offset, r.Position, r.StoreTime = 0, TimerPositionBase+int64(key.seq), int64(now)
@@ -155,9 +163,13 @@ func (t *timers) add(b *pebble.Batch, r *Record) error {
 	return op.Finish()
 }
 
-// seal stores the state with the group being built, if the group changed it. It runs on the lane.
+// seal ends the group being built and stores the state with it, if the group changed it. It runs on the lane.
 func (t *timers) seal(b *pebble.Batch) error {
 	t.mu.Lock()
+	if t.building.moment != 0 {
+		t.flying = append(t.flying, t.building)
+		t.building = groupTimers{}
+	}
 	if !t.dirty {
 		t.mu.Unlock()
 		return nil
@@ -168,12 +180,12 @@ func (t *timers) seal(b *pebble.Batch) error {
 	return b.Set([]byte{kindTimerState}, value, nil)
 }
 
-// kick says that the group that was built last is published. It wakes the firing goroutine if one of the group's timers is
-// due before the time it sleeps until. It never blocks.
+// kick says that the oldest group with timers that was not published is. It wakes the firing goroutine if one of the group's
+// timers is due before the time it sleeps until. It never blocks.
 func (t *timers) kick() {
 	t.mu.Lock()
-	early := t.moment != 0 && t.earliest < t.alarm
-	t.moment = 0
+	early := len(t.flying) > 0 && t.flying[0].earliest < t.alarm
+	t.flying = t.flying[min(1, len(t.flying)):]
 	t.mu.Unlock()
 	if !early {
 		return

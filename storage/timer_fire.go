@@ -102,7 +102,7 @@ func (t *timers) sleep(ctx context.Context, alarm uint64) bool {
 
 // round fires at most one request's worth of timers and returns when to look again.
 func (t *timers) round(ctx context.Context) (alarm uint64, err error) {
-	from, bound := t.begin()
+	from, bound, limited := t.begin()
 	due, err := t.due(from, bound)
 	if err == nil && due.taken > 0 {
 		err = t.fire(ctx, from, due)
@@ -111,24 +111,29 @@ func (t *timers) round(ctx context.Context) (alarm uint64, err error) {
 		// The request may still be on its way to the lane, so that the bound stays in force.
 		return never, err
 	}
-	return t.end(due), err
+	return t.end(due, limited), err
 }
 
-// begin opens a round: everything due at the bound or before it, and behind the cursor, may be fired. While the round lasts
-// every group that is published with timers kicks.
-func (t *timers) begin() (from timerKey, bound uint64) {
+// begin opens a round: everything due at the bound or before it, and behind the cursor, may be fired. The bound is now, or
+// earlier (limited) because of groups under way, whose timers the scan may not see. While the round lasts every group with
+// timers that is published kicks.
+func (t *timers) begin() (from timerKey, bound uint64, limited bool) {
 	now := uint64(time.Now().UnixMilli())
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.moment != 0 {
-		now = min(now, t.moment) // a group is under way whose timers the scan may not see
+	bound = now
+	if t.building.moment != 0 {
+		bound = min(bound, t.building.moment)
 	}
-	t.firing, t.alarm = now, never
-	return t.state.cursor, now
+	if len(t.flying) > 0 {
+		bound = min(bound, t.flying[0].moment)
+	}
+	t.firing, t.alarm = bound, never
+	return t.state.cursor, bound, bound < now
 }
 
 // end closes a round and says when the next one is.
-func (t *timers) end(due dueTimers) uint64 {
+func (t *timers) end(due dueTimers, limited bool) uint64 {
 	now := uint64(time.Now().UnixMilli())
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,11 +141,11 @@ func (t *timers) end(due dueTimers) uint64 {
 	switch {
 	case due.taken > 0:
 		t.alarm = 0 // there may be more
-	case due.next > now:
-		t.alarm = due.next
-	default:
-		// What is due waits for the group under way; its publishing kicks, or has kicked already.
+	case limited && due.next <= now:
+		// What is due waits for a group under way; its publishing kicks, or has kicked already.
 		t.alarm = never
+	default:
+		t.alarm = due.next
 	}
 	return t.alarm
 }
