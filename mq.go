@@ -3,7 +3,10 @@ package mq
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
+
+	"github.com/pocketmq/mq/internal/wire"
 )
 
 // A Message is what a producer sends. The library never writes to it and copies
@@ -45,27 +48,40 @@ type Queue struct {
 func (q Queue) String() string { return fmt.Sprintf("%s@%s:%d", q.Topic, q.Broker, q.ID) }
 
 // A Delivery is a message as a listener gets it. The listener owns it and may
-// keep or change it.
+// keep or change it; its body shares memory with the other messages of the same
+// pull, so who keeps few of many for long copies them.
 type Delivery struct {
 	Message
-	// ID is the client's unique id, the same that SendResult.ID showed; it stays
-	// equal over all retries. OffsetID when the sender set none.
-	ID string
-	// OffsetID is the broker's id: store address and log position.
-	OffsetID string
-	Queue    Queue
-	Offset   int64 // in the queue
+	// ID is the unique id that SendResult.ID showed; it stays equal over all
+	// retries. OffsetID() when the sender set none.
+	ID     string
+	Queue  Queue
+	Offset int64 // in the queue
 	// Attempt counts deliveries to the group, from 1 (RocketMQ: reconsumeTimes + 1).
 	Attempt int
-	// BornAt is when the producer sent it by the producer's clock, StoredAt when
+	// BornAt is when the producer sent it, by the producer's clock; StoredAt is when
 	// the broker stored this copy.
 	BornAt, StoredAt time.Time
-	// BornHost and StoreHost are ip:port text.
-	BornHost, StoreHost string
+	// BornHost is the producer's address as the broker saw it, StoreHost the
+	// broker's.
+	BornHost, StoreHost netip.AddrPort
 
-	position int64 // in the broker's log; what a send-back quotes
-	sysFlag  int32
-	size     int // stored bytes, for flow control
+	position   int64  // in the broker's log; what a send-back quotes
+	properties string // all of them, in their wire form
+	size       int    // bytes it takes in the log, for flow control
+	fault      error  // why the body could not be read
+}
+
+// OffsetID is the broker's id of this copy: its address and its position in the
+// log.
+func (d *Delivery) OffsetID() string { return wire.OffsetMessageID(d.StoreHost, d.position) }
+
+// Property returns a property by its name in RocketMQ, also one that Properties
+// leaves out because RocketMQ reserves it, such as REAL_TOPIC or CLUSTER. It is
+// empty when the message has no such property.
+func (d *Delivery) Property(name string) string {
+	value, _ := wire.Property(d.properties, name)
+	return value
 }
 
 // A Listener handles one message. Nil means done; an error means "again later";
