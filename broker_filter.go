@@ -25,8 +25,18 @@ func isTagExpression(kind string) bool { return kind == "" || kind == expression
 // rule the broker itself uses for stored messages. A superset does no harm:
 // hashes collide anyway, and every client compares the text once more.
 type tagSet struct {
-	all    bool
 	hashes []int64
+	// match is the filter of a read; nil when everything matches.
+	match func(tagHash int64, record []byte) bool
+}
+
+// allTags matches every message.
+var allTags = &tagSet{}
+
+func newTagSet() *tagSet {
+	s := new(tagSet)
+	s.match = func(tagHash int64, _ []byte) bool { return s.has(tagHash) }
+	return s
 }
 
 var errNoTag = errors.New("the expression names no tag")
@@ -35,9 +45,9 @@ var errNoTag = errors.New("the expression names no tag")
 // empty or "*".
 func parseTags(expression string) (*tagSet, error) {
 	if expression == "" || expression == "*" {
-		return &tagSet{all: true}, nil
+		return allTags, nil
 	}
-	s := new(tagSet)
+	s := newTagSet()
 	for tag := range strings.SplitSeq(expression, "||") {
 		if tag = strings.TrimSpace(tag); tag != "" {
 			s.add(wire.TagHash(tag))
@@ -52,9 +62,9 @@ func parseTags(expression string) (*tagSet, error) {
 // tagsOf makes the set of a heartbeat's subscription.
 func tagsOf(d *wire.SubscriptionData) *tagSet {
 	if d.SubString == "" || d.SubString == "*" {
-		return &tagSet{all: true}
+		return allTags
 	}
-	s := new(tagSet)
+	s := newTagSet()
 	for _, code := range d.CodeSet {
 		s.add(int64(code))
 	}
@@ -85,12 +95,4 @@ func (s *tagSet) has(hash int64) bool {
 		}
 	}
 	return false
-}
-
-// match is the filter of a read; nil when everything matches.
-func (s *tagSet) match() func(tagHash int64, record []byte) bool {
-	if s.all {
-		return nil
-	}
-	return func(tagHash int64, _ []byte) bool { return s.has(tagHash) }
 }
