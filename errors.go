@@ -116,6 +116,12 @@ func callError(op, addr string, err error) error {
 	return &Error{Op: op, Addr: addr, Err: err}
 }
 
+// Codes of old RocketMQ brokers that only the retry policy knows.
+const (
+	codeNoBuyerID        int32 = 204
+	codeNotInCurrentUnit int32 = 205
+)
+
 // retryable is the one retry policy of sends (RocketMQ: retryResponseCodes, and
 // every failure of the connection). Code 2 is not among them in 4.9: a busy
 // broker asks for less, not for the same again.
@@ -128,7 +134,7 @@ func retryable(err error) bool {
 	case 0: // no answer: connection or time-out, unless the caller gave up
 		return !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClosed)
 	case wire.SystemError, wire.ServiceNotAvailable, wire.NoPermission, wire.TopicNotExist,
-		wire.NoBuyerID, wire.NotInCurrentUnit:
+		codeNoBuyerID, codeNotInCurrentUnit:
 		return true // another broker may be healthy, allowed, or know the topic
 	}
 	return false
