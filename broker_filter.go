@@ -7,14 +7,8 @@ import (
 	"github.com/pocketmq/mq/internal/wire"
 )
 
-// Expression types of subscriptions.
-const (
-	expressionTag   = "TAG"
-	expressionSQL92 = "SQL92"
-)
-
 // isTagExpression tells whether an expression of this type is a list of tags.
-func isTagExpression(kind string) bool { return kind == "" || kind == expressionTag }
+func isTagExpression(kind string) bool { return kind == "" || kind == wire.ExpressionTag }
 
 // A tagSet matches messages by the hash of their tag. It is never written after
 // it was made.

@@ -35,7 +35,7 @@ func (t *memberTable) subscription(group, topic string) (subscriptionView, subsc
 	if g == nil {
 		return subscriptionView{}, groupOffline
 	}
-	v := subscriptionView{broadcasting: g.messageModel == modelBroadcasting}
+	v := subscriptionView{broadcasting: g.messageModel == wire.Broadcasting}
 	s := g.subscriptions[topic]
 	if s == nil {
 		return v, notSubscribed
@@ -43,10 +43,6 @@ func (t *memberTable) subscription(group, topic string) (subscriptionView, subsc
 	v.tags, v.kind, v.version = s.tags, s.data.ExpressionType, s.data.SubVersion
 	return v, subscribed
 }
-
-// modelBroadcasting is the message model of groups in which every member gets
-// every message.
-const modelBroadcasting = "BROADCASTING"
 
 // clientIDs are the members of a consumer group, sorted, each id once: a client
 // that connected again before its old connection was noticed to be gone must not

@@ -175,7 +175,7 @@ func (b *Broker) checkPull(p *pull) (*tagSet, *transport.Frame) {
 
 // pullFilter finds the filter: the expression in the request, or the last
 // heartbeat's.
-func (b *Broker) pullFilter(p *pull, conf wire.SubscriptionGroupConfig) (*tagSet, *transport.Frame) {
+func (b *Broker) pullFilter(p *pull, conf *wire.SubscriptionGroupConfig) (*tagSet, *transport.Frame) {
 	h := p.header
 	if h.SysFlag&wire.PullSubscription != 0 {
 		if !isTagExpression(h.ExpressionType) {
