@@ -85,7 +85,7 @@ func (x *keyIndex) run(ctx context.Context) {
 		case ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrFailed):
 			return
 		case err != nil:
-			x.store.log.LogAttrs(ctx, slog.LevelWarn, "key index: merge failed, trying again", slog.Any("error", err))
+			x.store.log.LogAttrs(ctx, slog.LevelWarn, "storage: key index: merge failed, trying again", slog.Any("error", err))
 			pause.Reset(mergeRetry)
 			retry = pause.C
 		}

@@ -26,8 +26,8 @@ type KeyQuery struct {
 	Match func(record []byte) bool
 }
 
-// Found is one record that a query found.
-type Found struct {
+// Hit is one record that a query found.
+type Hit struct {
 	Position  int64  // where it lies in the log
 	StoreTime int64  // milliseconds
 	Record    []byte // the caller's own
@@ -46,7 +46,7 @@ const (
 // segment, a search of every list in the segments not merged yet, and one read per candidate. Unlike RocketMQ's, the answer
 // holds no record of another key or topic and no record twice. It may be called from any goroutine and ends early with ctx's
 // error when ctx does.
-func (s *Store) Query(ctx context.Context, q KeyQuery) ([]Found, error) {
+func (s *Store) Query(ctx context.Context, q KeyQuery) ([]Hit, error) {
 	if q.Max <= 0 {
 		q.Max = queryMax
 	}
@@ -57,7 +57,7 @@ func (s *Store) Query(ctx context.Context, q KeyQuery) ([]Found, error) {
 		q.End = math.MaxInt64
 	}
 	hash := KeyHash(q.Topic.Name(), q.Key)
-	var found []Found
+	var found []Hit
 	bytes := 0
 	before := s.LogEnd()
 	hits := make([]int64, 0, hitsPerRound)
@@ -103,19 +103,19 @@ const (
 )
 
 // check reads the record at a candidate position and compares it with the query.
-func (s *Store) check(q *KeyQuery, position int64) (Found, hitVerdict, error) {
+func (s *Store) check(q *KeyQuery, position int64) (Hit, hitVerdict, error) {
 	at, err := s.locate(position)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return Found{}, hitWrong, nil
+		return Hit{}, hitWrong, nil
 	case err != nil:
-		return Found{}, hitWrong, err
+		return Hit{}, hitWrong, err
 	case at.storeTime < q.Begin:
-		return Found{}, hitTooOld, nil
+		return Hit{}, hitTooOld, nil
 	case at.topic != q.Topic.id || at.storeTime > q.End || (q.Match != nil && !q.Match(at.record)):
-		return Found{}, hitWrong, nil
+		return Hit{}, hitWrong, nil
 	}
-	return Found{Position: position, StoreTime: at.storeTime, Record: at.record}, hitRight, nil
+	return Hit{Position: position, StoreTime: at.storeTime, Record: at.record}, hitRight, nil
 }
 
 // hits appends to dst, which has room for hitsPerRound, the newest positions below before that are filed under the hash,

@@ -185,23 +185,3 @@ func TestSelectionYieldsEverythingInOrder(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkIndexBuild(b *testing.B) {
-	// One group of 4,096 records with two keys each.
-	hashes := make([]uint64, 8192)
-	for i := range hashes {
-		hashes[i] = rand.Uint64()
-	}
-	var builder indexBuilder
-	var value []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		builder.reset()
-		for i, h := range hashes {
-			builder.add(h, int64(i/2*300))
-		}
-		builder.pairs = builder.sorter.sort(builder.pairs)
-		value = appendIndexList(value[:0], builder.pairs)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(hashes)), "ns/key")
-}

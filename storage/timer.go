@@ -59,7 +59,7 @@ type timerState struct {
 	seq     uint64   // the next timer's sequence number
 	waiting uint64   // timers not fired yet
 	bytes   uint64   // their records' bytes
-	dropped uint64   // timers that vanished because their topic was deleted, ever
+	dropped uint64   // timers that were not delivered, ever: their topic was deleted, or they were damaged
 }
 
 const timerStateSize = 6 * 8

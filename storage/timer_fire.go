@@ -3,7 +3,6 @@ package storage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -65,7 +64,7 @@ func (t *timers) run(ctx context.Context) {
 			if errors.Is(err, ErrConditionFailed) || errors.Is(err, ErrTopicDeleted) {
 				level = slog.LevelDebug // the world moved between scan and lane
 			}
-			t.store.log.LogAttrs(ctx, level, "timers: firing failed, trying again",
+			t.store.log.LogAttrs(ctx, level, "storage: firing timers failed, trying again",
 				slog.Duration("after", retry), slog.Any("error", err))
 			alarm = uint64(time.Now().Add(retry).UnixMilli())
 			retry = min(2*retry, fireRetryMax)
@@ -154,7 +153,7 @@ func (t *timers) end(due dueTimers, limited bool) uint64 {
 type dueTimers struct {
 	records []Record
 	taken   uint64   // timers, the dropped ones included
-	dropped uint64   // timers whose topic is gone
+	dropped uint64   // timers whose topic is gone, or that are damaged
 	bytes   uint64   // of the records of all timers taken
 	last    timerKey // the last timer taken
 	next    uint64   // due time of the first timer that is not due yet, never if there is none
@@ -168,7 +167,7 @@ func (t *timers) due(from timerKey, bound uint64) (due dueTimers, err error) {
 		return due, err
 	}
 	defer release()
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: from.next().append(nil), UpperBound: []byte{kindTimer + 1}})
+	it, err := waitingTimers(db, from)
 	if err != nil {
 		return due, err
 	}
@@ -186,29 +185,33 @@ func (t *timers) due(from timerKey, bound uint64) (due dueTimers, err error) {
 		if due.taken == fireRecords || due.taken > 0 && due.bytes+uint64(len(value)) > fireBytes {
 			return due, nil
 		}
-		if err := due.take(t.store, key, value); err != nil {
-			return due, fmt.Errorf("storage: timer %d due at %d: %w", key.seq, key.due, err)
-		}
+		due.take(t.store, key, value)
 	}
 	return due, it.Error()
 }
 
-// take adds a copy of one timer.
-func (d *dueTimers) take(s *Store, key timerKey, value []byte) error {
+// waitingTimers iterates over the timers behind the cursor, and never touches what was fired.
+func waitingTimers(db *pebble.DB, cursor timerKey) (*pebble.Iterator, error) {
+	return db.NewIter(&pebble.IterOptions{LowerBound: cursor.next().append(nil), UpperBound: []byte{kindTimer + 1}})
+}
+
+// take adds a copy of one timer. A damaged one is reported and dropped: it must not block those behind it.
+func (d *dueTimers) take(s *Store, key timerKey, value []byte) {
+	d.taken++
+	d.last = key
 	var r Record
 	topic, err := parseTimerValue(slices.Clone(value), &r)
 	if err != nil {
-		return err
+		s.log.Error("storage: timer cannot be read and is dropped", "due", key.due, "sequence", key.seq, "error", err)
+		d.dropped++
+		return
 	}
-	d.taken++
 	d.bytes += uint64(len(r.Bytes))
-	d.last = key
 	if r.Topic = s.topicByID(topic); r.Topic == nil {
 		d.dropped++
-		return nil
+		return
 	}
 	d.records = append(d.records, r)
-	return nil
 }
 
 // fire hands a round to the lane: the records, the end of their timers and the new cursor, all or nothing. If the cursor is no
