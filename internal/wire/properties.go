@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -69,6 +70,17 @@ func ParseProperties(text string) map[string]string {
 		}
 	}
 	return properties
+}
+
+// Properties ranges over the properties of a text in their order, without a map.
+func Properties(text string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for item := range items(text) {
+			if key, value, ok := splitItem(item); ok && !yield(key, value) {
+				return
+			}
+		}
+	}
 }
 
 // Property finds one property in a text without parsing it into a map.
