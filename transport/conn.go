@@ -77,9 +77,11 @@ func (l *limits) setDefaults() {
 // flight, serving, stamping, and the end. Its reader, a goroutine of the
 // transport, calls receive for every frame and ended when it stops.
 type conn struct {
+	self   Conn // what users see: the type that embeds this one
 	out    outbound
 	table  *Table
 	log    *slog.Logger
+	rare   *rareLog // for what a peer can make happen often
 	limits limits
 
 	local, remote string
@@ -96,8 +98,14 @@ type conn struct {
 	waiters chan *waiter // spares for Call
 }
 
-func (c *conn) init(parent context.Context, out outbound, t *Table, log *slog.Logger, l limits, local, remote string) {
-	c.out, c.table, c.log, c.limits = out, t, log, l
+// end is a connection of either kind, as init gets it.
+type end interface {
+	Conn
+	outbound
+}
+
+func (c *conn) init(parent context.Context, e end, t *Table, log *rareLog, l limits, local, remote string) {
+	c.self, c.out, c.table, c.log, c.rare, c.limits = e, e, t, log.log, log, l
 	c.local, c.remote = local, remote
 	c.ctx, c.cancel = context.WithCancel(parent)
 	c.done = make(chan struct{})
@@ -161,15 +169,20 @@ func (c *conn) failure() error {
 // begin tells the table that the connection exists.
 func (c *conn) begin() {
 	if c.table != nil && c.table.Opened != nil {
-		c.table.Opened(c)
+		c.table.Opened(c.self)
 	}
 }
 
 // ended finishes what is in flight. The reader calls it last.
 func (c *conn) ended() {
 	c.calls.fail(c.failure())
+	if errors.Is(c.cause, errMalformed) || c.cause == ErrOverflow {
+		c.rare.warn("closed a connection", "local", c.local, "peer", c.remote, "err", c.cause)
+	} else {
+		c.log.Debug("connection ended", "local", c.local, "peer", c.remote, "err", c.cause)
+	}
 	if c.table != nil && c.table.Closed != nil {
-		c.table.Closed(c)
+		c.table.Closed(c.self)
 	}
 }
 
@@ -331,7 +344,7 @@ func (c *conn) receive(e *envelope) {
 	if !e.IsOneWay() {
 		reply = e.reply
 	}
-	c.table.serve(c.ctx, c, &e.Frame, reply, c.log)
+	c.table.serve(c.ctx, c.self, &e.Frame, reply, c.log)
 }
 
 func ignoreReply(*Frame) {}

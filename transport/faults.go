@@ -102,9 +102,8 @@ func (m *Memory) Delay(from, to string, d time.Duration) {
 }
 
 // Drop makes frames from one address to another vanish for which match says so;
-// a nil match drops all. match runs on the receiving reader, and sees a frame's
-// header only if the network hands frames over by pointer. The returned function
-// ends it.
+// a nil match drops all. match runs on the receiving reader. On a network that
+// encodes, it sees only the code and the flags. The returned function ends it.
 func (m *Memory) Drop(from, to string, match func(*Frame) bool) (stop func()) {
 	rule := &faultDrop{faultPair{from, to}, match}
 	m.change(func(f *faults) { f.drops = append(f.drops, rule) })

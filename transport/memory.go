@@ -43,7 +43,7 @@ type MemoryConfig struct {
 type Memory struct {
 	cfg    MemoryConfig
 	limits limits
-	log    *slog.Logger
+	log    *rareLog
 	start  time.Time
 	faults atomic.Pointer[faults] // nil: none, the usual case
 
@@ -61,7 +61,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	m := &Memory{
 		cfg:       cfg,
 		limits:    limits{cfg.Window, cfg.Outbound, cfg.MaxFrame, cfg.CallTimeout},
-		log:       orDiscard(cfg.Logger),
+		log:       newRareLog(cfg.Logger),
 		start:     time.Now(),
 		listeners: make(map[string]*memoryListener),
 		conns:     make(map[*memoryConn]struct{}),
@@ -72,13 +72,6 @@ func NewMemory(cfg MemoryConfig) *Memory {
 		m.cfg.DialTimeout = defaultDialTimeout
 	}
 	return m
-}
-
-func orDiscard(l *slog.Logger) *slog.Logger {
-	if l == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return l
 }
 
 // Listen implements [Transport] on 127.0.0.1.

@@ -31,7 +31,7 @@ func (c *memoryConn) put(f *Frame, s stamp, limit int) (<-chan struct{}, error) 
 		if err != nil {
 			return nil, err
 		}
-		e.Body = text
+		e.Code, e.Flag, e.Body = f.Code, s.flag, text
 		n += len(text)
 	}
 	if rules := c.net.faults.Load(); rules != nil {
@@ -103,7 +103,6 @@ func (c *memoryConn) deliver(batch []*envelope) bool {
 			text := e.Body
 			e = new(envelope)
 			if err := parseFrame(&e.Frame, text, c.limits.maxFrame, c.accord.mayRead.Load()); err != nil {
-				c.log.Warn("closed a connection: malformed frame", "peer", c.remote, "err", err)
 				c.shut(err, false)
 				clear(batch)
 				return false
