@@ -28,6 +28,7 @@ type routeEntry struct {
 	own     atomic.Pointer[topicRoute] // nil: not known to be anywhere
 	standIn atomic.Pointer[topicRoute] // TBW102's, while publishing and own is nil
 	publish atomic.Bool                // the stand-in is wanted
+	watched atomic.Bool                // stays in the cache also while there is no route
 	turn    atomic.Uint32              // round robin over the queues
 
 	mu     sync.Mutex // never held across a look-up
@@ -61,7 +62,7 @@ func (e *routeEntry) publishRoute() *topicRoute {
 // start has to look up.
 func (c *client) watchTopics(topics ...string) {
 	for _, topic := range topics {
-		c.routes.entry(topic)
+		c.routes.entry(topic).watched.Store(true)
 	}
 }
 
@@ -173,10 +174,8 @@ func (c *client) fetch(ctx context.Context, e *routeEntry) (own, standIn *topicR
 // reach them.
 func (c *client) install(e *routeEntry, own, standIn *topicRoute) {
 	before := e.publishRoute()
-	if own == nil {
-		if kept := e.own.Load(); kept != nil && c.anyLive(kept) {
-			return
-		}
+	if own == nil && before != nil && (!before.standIn || standIn == nil) && c.anyLive(before) {
+		return
 	}
 	e.own.Store(own)
 	e.standIn.Store(standIn)
@@ -270,15 +269,21 @@ func (c *client) brokerAddr(broker string, id int64) (string, bool) {
 	return addr, addr != ""
 }
 
-// refresh looks up every topic of the cache anew. It ends at the first look-up
+// refresh looks up every topic of the cache anew, and drops those that were asked
+// for once and are nowhere. It ends at the first look-up
 // that no name server answers: the others would wait for nothing, and all keep
 // the routes they have.
 func (c *client) refresh(ctx context.Context) error {
 	asked := false
 	var failed error
 	c.routes.entries.Range(func(_, v any) bool {
+		e := v.(*routeEntry)
+		if e.publishRoute() == nil && !e.watched.Load() {
+			c.routes.entries.CompareAndDelete(e.topic, e)
+			return true
+		}
 		asked = true
-		failed = c.lookUp(ctx, v.(*routeEntry))
+		failed = c.lookUp(ctx, e)
 		return failed == nil
 	})
 	if !asked { // nothing to look up: any answer shows that a name server is there

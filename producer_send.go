@@ -1,0 +1,340 @@
+package mq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pocketmq/mq/internal/wire"
+	"github.com/pocketmq/mq/transport"
+)
+
+// minTryLimit is the least time a try gets before the next one is made.
+const minTryLimit = 500 * time.Millisecond
+
+// Send sends a message and waits for the broker's answer. The message goes to the
+// topic's queues in turn, or to the one its shard key chooses. Failed tries are
+// repeated as [ProducerConfig] says, but with a shard key there is one try only,
+// since a second one could overtake or double the first.
+//
+// ctx and SendTimeout bound the call with all its tries. An error is an [*Error],
+// or wraps ErrMessageIllegal when nothing was sent because of the message itself.
+// A status other than SendOK is not an error: the message is stored.
+func (p *Producer) Send(ctx context.Context, m *Message) (*SendResult, error) {
+	return p.sendWaiting(ctx, m, func(s *send) {})
+}
+
+// SendTo sends a message to the given queue and waits for the answer, in one try.
+// The message's shard key does not count.
+func (p *Producer) SendTo(ctx context.Context, q Queue, m *Message) (*SendResult, error) {
+	if m != nil && q.Topic != m.Topic {
+		return nil, illegal("Topic", "%q is not that of the queue %v", m.Topic, q)
+	}
+	return p.sendWaiting(ctx, m, func(s *send) { s.fix(q) })
+}
+
+// SendSelect sends a message to the queue that choose picks and waits for the
+// answer, in one try. choose gets all queues that may be sent to, sorted by broker
+// and id, and returns an index. It runs on the caller's goroutine.
+func (p *Producer) SendSelect(ctx context.Context, m *Message, choose func(queues []Queue) int) (*SendResult, error) {
+	if choose == nil {
+		return nil, errors.New("mq: SendSelect without a function to choose the queue")
+	}
+	return p.sendWaiting(ctx, m, func(s *send) { s.choose, s.maxTries = choose, 1 })
+}
+
+func (p *Producer) sendWaiting(ctx context.Context, m *Message, direct func(*send)) (*SendResult, error) {
+	if err := checkMessage(m, p.cfg.MaxMessageSize); err != nil {
+		return nil, err
+	}
+	if err := p.window.enter(); err != nil {
+		return nil, &Error{Op: "send to " + m.Topic, Err: err}
+	}
+	defer p.window.leave()
+	s := p.newSend(ctx, p.cfg.Retries+1)
+	if err := p.prepare(s, m); err != nil {
+		return nil, err
+	}
+	if s.shardKey != "" {
+		s.maxTries = 1
+	}
+	direct(s)
+	return s.wait()
+}
+
+// SendOneway sends a message and does not wait for an answer. There is one try; an
+// error says that the message was not handed to a connection, its absence says
+// nothing about the broker. Sending faster than the broker reads closes the
+// connection.
+func (p *Producer) SendOneway(ctx context.Context, m *Message) error {
+	if err := checkMessage(m, p.cfg.MaxMessageSize); err != nil {
+		return err
+	}
+	if err := p.window.enter(); err != nil {
+		return &Error{Op: "send to " + m.Topic, Err: err}
+	}
+	defer p.window.leave()
+	s := p.newSend(ctx, 1)
+	if err := p.prepare(s, m); err != nil {
+		return err
+	}
+	if err := s.aim(s.began); err != nil {
+		return s.failure(err)
+	}
+	f := s.attempt(1)
+	f.Flag = transport.FlagOneWay
+	ctx, cancel := context.WithDeadline(ctx, s.deadline)
+	defer cancel()
+	conn, err := p.client.conn(ctx, s.addr)
+	if err == nil {
+		err = conn.Send(f)
+	}
+	if err != nil {
+		return s.failure(p.client.callError(s.op(), s.addr, err))
+	}
+	return nil
+}
+
+// A send is one message, or one batch, on its way, with all its tries. It belongs
+// to one goroutine at a time: the one that makes a try, and after it the
+// connection's reader that calls answered.
+type send struct {
+	p        *Producer
+	ctx      context.Context
+	entry    *routeEntry
+	code     int32
+	id       string // unique ids, joined by commas
+	body     []byte // our own copy
+	shardKey string
+	choose   func([]Queue) int
+	fixed    bool // target was set for all tries
+	target   Queue
+	addr     string // of target's master
+
+	began    time.Time // of this try
+	deadline time.Time // of the whole send
+	tries    int       // begun so far
+	maxTries int
+	avoid    string   // broker of the last failed try
+	failed   []string // brokers of all failed tries
+
+	frame *transport.Frame // the answer to the last try, or err
+	err   error
+
+	done     chan struct{} // of a waiting send: a value for each answered try
+	callback func(*SendResult, error)
+	size     int // what it took of the window
+	chained  bool
+
+	first attempt
+}
+
+// An attempt is what one try hands to the connection: never written again, since
+// in memory the broker reads the very same.
+type attempt struct {
+	frame  transport.Frame
+	header wire.SendRequestV2
+}
+
+func (s *send) fix(q Queue) { s.target, s.fixed, s.maxTries = q, true, 1 }
+
+func (s *send) op() string { return "send to " + s.entry.topic }
+
+// wait makes tries until one succeeds or none is left.
+func (s *send) wait() (*SendResult, error) {
+	s.done = make(chan struct{}, 1)
+	for {
+		err := s.try()
+		if err == nil {
+			<-s.done
+			var r *SendResult
+			if r, err = s.outcome(); err == nil {
+				return r, nil
+			}
+		}
+		if !s.mayRetry(err) {
+			return nil, s.failure(err)
+		}
+	}
+}
+
+// try sends the message once; answered is called later, at any time from now on,
+// and owns the send then. When try returns an error there will be no answer.
+func (s *send) try() error {
+	now := s.began
+	if s.tries > 0 || s.chained {
+		now = time.Now()
+	}
+	left := s.deadline.Sub(now)
+	if left <= 0 {
+		return s.p.client.callError(s.op(), s.addr, context.DeadlineExceeded)
+	}
+	if err := s.ctx.Err(); err != nil {
+		return s.p.client.callError(s.op(), s.addr, err)
+	}
+	if err := s.aim(now); err != nil {
+		return err
+	}
+	limit := min(left, max(left/time.Duration(s.maxTries-s.tries), minTryLimit))
+	s.tries++
+	s.began = now
+	if err := s.p.client.goCall(s.ctx, s.addr, s.attempt(s.tries), now.Add(limit), s.answered); err != nil {
+		s.mark(true)
+		return s.p.client.callError(s.op(), s.addr, err)
+	}
+	return nil
+}
+
+// attempt makes the frame of a try.
+func (s *send) attempt(try int) *transport.Frame {
+	a := &s.first
+	if try > 1 {
+		a = &attempt{header: s.first.header}
+	}
+	a.header.QueueID = int32(s.target.ID)
+	a.header.BrokerName = s.target.Broker
+	a.frame = transport.Frame{Code: s.code, Header: &a.header, Body: s.body}
+	return &a.frame
+}
+
+// aim sets target and addr for the next try.
+func (s *send) aim(now time.Time) error {
+	route := s.entry.publishRoute()
+	if route == nil || len(route.publishQueues) == 0 {
+		ctx, cancel := context.WithDeadline(s.ctx, s.deadline)
+		defer cancel()
+		var err error
+		if route, err = s.p.client.publishRoute(ctx, s.entry); err != nil {
+			return &Error{Op: s.op(), Err: err}
+		}
+	}
+	if s.fixed {
+		return s.aimFixed(route)
+	}
+	n := len(route.publishQueues)
+	var i int
+	switch {
+	case s.choose != nil:
+		s.fixed = true
+		if i = s.choose(slices.Clone(route.publishQueues)); i < 0 || i >= n {
+			return illegal("Queue", "index %d was chosen, the range is 0 to %d", i, n-1)
+		}
+	case s.shardKey != "" && s.code != wire.CodeSendBatchMessage:
+		s.fixed = true
+		i = shardIndex(s.shardKey, n)
+	default:
+		i = s.p.pickQueue(now, route.publishQueues, s.entry.turn.Add(1), s.avoid)
+	}
+	s.target, s.addr = route.publishQueues[i], route.masters[i]
+	if s.addr == "" {
+		return s.noMaster()
+	}
+	return nil
+}
+
+func (s *send) aimFixed(route *topicRoute) error {
+	if s.addr = route.brokers[s.target.Broker][masterID]; s.addr == "" {
+		return s.noMaster()
+	}
+	return nil
+}
+
+func (s *send) noMaster() error {
+	return &Error{Op: s.op(), Err: fmt.Errorf("%w: broker %q has no master now", ErrNoRoute, s.target.Broker)}
+}
+
+func (p *Producer) pickQueue(now time.Time, queues []Queue, turn uint32, avoid string) int {
+	if p.faults == nil {
+		return nextQueue(queues, turn, avoid)
+	}
+	p.faultsMu.Lock()
+	defer p.faultsMu.Unlock()
+	return p.faults.pick(now, queues, turn, avoid)
+}
+
+// answered takes the outcome of a try. It runs on the connection's reader.
+func (s *send) answered(f *transport.Frame, err error) {
+	s.frame, s.err = f, err
+	if s.done != nil {
+		s.done <- struct{}{} // has room: one answer to a try
+		return
+	}
+	s.completeAsync()
+}
+
+// outcome judges the last try's answer.
+func (s *send) outcome() (*SendResult, error) {
+	if s.err != nil {
+		s.mark(true)
+		return nil, s.p.client.callError(s.op(), s.addr, s.err)
+	}
+	status, stored := sendStatusOf(s.frame.Code)
+	s.mark(!stored)
+	if !stored {
+		if s.frame.Code == wire.TopicNotExist {
+			s.p.client.forgetRoute(s.entry.topic)
+		}
+		return nil, answerError(s.op(), s.addr, s.frame)
+	}
+	h, err := transport.HeaderOf[wire.SendResponse](s.frame)
+	if err != nil {
+		s.maxTries = s.tries // it is stored: not again
+		return nil, &Error{Op: s.op(), Addr: s.addr, Err: fmt.Errorf("stored, but the answer is malformed: %w", err)}
+	}
+	return &SendResult{
+		Status:   status,
+		ID:       s.id,
+		OffsetID: h.MsgID,
+		Queue:    Queue{Topic: s.target.Topic, Broker: s.target.Broker, ID: int(h.QueueID)},
+		Offset:   h.QueueOffset,
+	}, nil
+}
+
+// sendStatusOf reads the codes that mean "stored".
+func sendStatusOf(code int32) (SendStatus, bool) {
+	switch code {
+	case wire.Success:
+		return SendOK, true
+	case wire.FlushDiskTimeout:
+		return FlushDiskTimeout, true
+	case wire.FlushSlaveTimeout:
+		return FlushSlaveTimeout, true
+	case wire.SlaveNotAvailable:
+		return SlaveNotAvailable, true
+	}
+	return 0, false
+}
+
+// mark remembers how the broker did.
+func (s *send) mark(failed bool) {
+	if failed {
+		s.avoid = s.target.Broker
+		s.failed = append(s.failed, s.target.Broker)
+	}
+	if p := s.p; p.faults != nil {
+		now := time.Now()
+		p.faultsMu.Lock()
+		p.faults.update(now, s.target.Broker, now.Sub(s.began), failed)
+		p.faultsMu.Unlock()
+	}
+}
+
+// mayRetry tells whether another try may help, and is allowed.
+func (s *send) mayRetry(err error) bool {
+	return s.tries < s.maxTries && retryable(err) && s.ctx.Err() == nil &&
+		s.p.life.ctx.Err() == nil && time.Now().Before(s.deadline)
+}
+
+// failure is the error of the whole send.
+func (s *send) failure(err error) error {
+	var e *Error
+	if s.tries < 2 || !errors.As(err, &e) {
+		return err
+	}
+	whole := *e
+	whole.Err = fmt.Errorf("%w (%d tries, on %s)", e.Err, s.tries, strings.Join(s.failed, ", "))
+	return &whole
+}
