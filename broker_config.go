@@ -1,9 +1,16 @@
 package mq
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/pocketmq/mq/internal/wire"
 	"github.com/pocketmq/mq/storage"
 	"github.com/pocketmq/mq/transport"
 )
@@ -67,4 +74,132 @@ type BrokerConfig struct {
 
 	// storage lets tests of this package alter how the store is opened.
 	storage func(*storage.Options)
+}
+
+// withDefaults returns a copy with every default filled in, or all its faults.
+func (c BrokerConfig) withDefaults() (BrokerConfig, error) {
+	c.NameServers = splitAddresses(c.NameServers)
+	if c.Transport == nil {
+		c.Transport = transport.NewTCP(transport.TCPConfig{Logger: c.Logger})
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Cluster = orText(c.Cluster, defaultCluster)
+	c.Listen = orText(c.Listen, "127.0.0.1:10911")
+	if c.MemoryLimit == 0 {
+		c.MemoryLimit = 256 << 20
+	}
+	if c.DefaultQueues == 0 {
+		c.DefaultQueues = 8
+	}
+	if c.MaxMessageSize == 0 {
+		c.MaxMessageSize = wire.MaxBodyBytes
+	}
+	c.RegisterInterval = clampRegisterInterval(c.RegisterInterval)
+	return c, c.validate()
+}
+
+func orText(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// clampRegisterInterval follows RocketMQ, which registers every 10 to 60 s
+// whatever its setting says.
+func clampRegisterInterval(d time.Duration) time.Duration {
+	if d == 0 {
+		return 30 * time.Second
+	}
+	return min(max(d, 10*time.Second), time.Minute)
+}
+
+func (c BrokerConfig) validate() error {
+	var faults []error
+	fault := func(field, format string, args ...any) {
+		faults = append(faults, fmt.Errorf("mq: BrokerConfig.%s: %s", field, fmt.Sprintf(format, args...)))
+	}
+	for _, a := range c.NameServers {
+		if err := checkAddress(a, 1); err != nil {
+			fault("NameServers", "%q: %v", a, err)
+		}
+	}
+	if err := checkAddress(c.Listen, 0); err != nil {
+		fault("Listen", "%q: %v", c.Listen, err)
+	}
+	if c.Advertise != "" {
+		if _, err := advertised(c.Advertise, 1); err != nil {
+			fault("Advertise", "%q: %v", c.Advertise, err)
+		}
+	}
+	if c.Name != "" {
+		if err := checkTopicName(c.Name); err != nil {
+			fault("Name", "%v", err) // it is a topic's name too
+		}
+	}
+	if err := checkTopicName(c.Cluster); err != nil {
+		fault("Cluster", "%v", err)
+	}
+	if c.ID != 0 {
+		fault("ID", "%d: only 0, a master, until there is replication", c.ID)
+	}
+	if c.Flush != SyncFlush && c.Flush != AsyncFlush {
+		fault("Flush", "%d: SyncFlush or AsyncFlush", int(c.Flush))
+	}
+	if c.DefaultQueues < 1 || c.DefaultQueues > maxQueues {
+		fault("DefaultQueues", "%d: 1 to %d", c.DefaultQueues, maxQueues)
+	}
+	if c.MaxMessageSize < 1 || c.MaxMessageSize > maxMessageLimit {
+		fault("MaxMessageSize", "%d: 1 to %d", c.MaxMessageSize, maxMessageLimit)
+	}
+	return errors.Join(faults...)
+}
+
+const (
+	// maxQueues bounds a topic's queues, so that a mistyped number does not make
+	// every later listing huge.
+	maxQueues = 1024
+	// maxMessageLimit leaves room for header and properties below the largest
+	// frame.
+	maxMessageLimit = 15 << 20
+)
+
+// splitAddresses takes lists apart that came as one text with ; or commas, as
+// RocketMQ's settings have them.
+func splitAddresses(lists []string) []string {
+	var all []string
+	for _, list := range lists {
+		for _, a := range strings.FieldsFunc(list, func(r rune) bool { return r == ';' || r == ',' }) {
+			if a = strings.TrimSpace(a); a != "" {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// checkAddress checks host:port with a port of at least lowest.
+func checkAddress(addr string, lowest int) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return errors.New("want host:port")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < lowest || n > 65535 {
+		return fmt.Errorf("port %q: want %d to 65535", port, lowest)
+	}
+	return nil
+}
+
+// advertised reads an IP with or without a port; without one it is port's.
+func advertised(text string, port uint16) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddrPort(text); err == nil && a.Port() != 0 {
+		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+	}
+	ip, err := netip.ParseAddr(text)
+	if err != nil || ip.IsUnspecified() {
+		return netip.AddrPort{}, errors.New("want an IP or ip:port, because it goes into message ids")
+	}
+	return netip.AddrPortFrom(ip.Unmap(), port), nil
 }

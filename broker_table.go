@@ -2,8 +2,11 @@ package mq
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/pocketmq/mq/internal/wire"
+	"github.com/pocketmq/mq/storage"
 	"github.com/pocketmq/mq/transport"
 )
 
@@ -65,11 +68,49 @@ func (b *Broker) handlers() *transport.Table {
 func (b *Broker) whenReady(next transport.Handler) transport.Handler {
 	return func(ctx context.Context, c transport.Conn, req *transport.Frame, reply func(*transport.Frame)) {
 		if !b.ready.Load() {
-			reply(respond(wire.ServiceNotAvailable, "the broker is starting or shutting down"))
+			f := respond(wire.ServiceNotAvailable, "the broker is starting or shutting down")
+			switch req.Code {
+			case wire.CodeSendMessage, wire.CodeSendMessageV2, wire.CodeSendBatchMessage:
+				f.Header = &wire.SendFailure{Region: defaultRegion, TraceOn: true}
+			}
+			reply(f)
 			return
 		}
 		next(ctx, c, req, reply)
 	}
+}
+
+// remarkOverload is RocketMQ's text when a queue is full.
+const remarkOverload = "[OVERLOAD]system busy, start flow control for a while"
+
+// A refusal is an answer of another code than success, as an error.
+type refusal struct {
+	code   int32
+	remark string
+}
+
+func refused(code int32, format string, args ...any) error {
+	return &refusal{code, fmt.Sprintf(format, args...)}
+}
+
+func (r *refusal) Error() string { return r.remark }
+
+// refusal turns what went wrong into the answer.
+func (b *Broker) refusal(err error) *transport.Frame {
+	var r *refusal
+	switch {
+	case errors.As(err, &r):
+		return respond(r.code, r.remark)
+	case errors.Is(err, storage.ErrBusy):
+		return respond(wire.SystemBusy, remarkOverload)
+	case errors.Is(err, storage.ErrClosed), errors.Is(err, storage.ErrFailed), errors.Is(err, context.Canceled):
+		return respond(wire.ServiceNotAvailable, "service not available now: "+err.Error())
+	case errors.Is(err, storage.ErrTopicDeleted):
+		return respond(wire.TopicNotExist, "the topic was deleted: "+err.Error())
+	case errors.Is(err, storage.ErrTooLarge):
+		return respond(wire.MessageIllegal, err.Error())
+	}
+	return respond(wire.SystemError, err.Error())
 }
 
 // respond makes an answer without header and body.

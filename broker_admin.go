@@ -1,0 +1,155 @@
+package mq
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/pocketmq/mq/internal/wire"
+	"github.com/pocketmq/mq/transport"
+)
+
+// handleCreateTopic serves UPDATE_AND_CREATE_TOPIC.
+func (b *Broker) handleCreateTopic(ctx context.Context, _ transport.Conn, req *transport.Frame, reply func(*transport.Frame)) {
+	h, err := transport.HeaderOf[wire.CreateTopicRequest](req)
+	if err != nil {
+		reply(respond(wire.SystemError, err.Error()))
+		return
+	}
+	if err := b.checkTopicChange(h); err != nil {
+		reply(b.refusal(err))
+		return
+	}
+	c := wire.TopicConfig{TopicName: h.Topic, ReadQueueNums: h.ReadQueueNums, WriteQueueNums: h.WriteQueueNums, Perm: h.Perm,
+		TopicFilterType: orText(h.TopicFilterType, singleTag), TopicSysFlag: h.TopicSysFlag, Order: h.Order}
+	_, err = b.topics.change(ctx, h.Topic, func(*brokerTopic) (*wire.TopicConfig, error) { return &c, nil })
+	if err != nil {
+		reply(b.refusal(err))
+		return
+	}
+	b.registry.announce(ctx, registerTimeout)
+	reply(respond(wire.Success, ""))
+}
+
+func (b *Broker) checkTopicChange(h *wire.CreateTopicRequest) error {
+	if err := checkTopicName(h.Topic); err != nil {
+		return refused(wire.SystemError, "%v", err)
+	}
+	if b.isSystemTopic(h.Topic) {
+		return refused(wire.SystemError, "the topic[%s] is conflict with system topic", h.Topic)
+	}
+	if h.ReadQueueNums < 0 || h.WriteQueueNums < 0 || h.ReadQueueNums+h.WriteQueueNums == 0 ||
+		h.ReadQueueNums > maxQueues || h.WriteQueueNums > maxQueues {
+		return refused(wire.SystemError, "topic[%s]: %d read and %d write queues, want 1 to %d", h.Topic, h.ReadQueueNums,
+			h.WriteQueueNums, maxQueues)
+	}
+	if h.Perm < 0 || h.Perm > permAll|wire.PermPriority {
+		return refused(wire.SystemError, "topic[%s]: permission %d, want a sum of read 4, write 2 and inherit 1", h.Topic, h.Perm)
+	}
+	return nil
+}
+
+// handleDeleteTopic serves DELETE_TOPIC_IN_BROKER: messages, configuration and
+// the group offsets on the topic go. A topic that is not there is gone.
+func (b *Broker) handleDeleteTopic(ctx context.Context, _ transport.Conn, req *transport.Frame, reply func(*transport.Frame)) {
+	h, err := transport.HeaderOf[wire.DeleteTopicRequest](req)
+	if err != nil {
+		reply(respond(wire.SystemError, err.Error()))
+		return
+	}
+	if err := checkTopicName(h.Topic); err != nil {
+		reply(respond(wire.SystemError, err.Error()))
+		return
+	}
+	if b.isSystemTopic(h.Topic) {
+		reply(respond(wire.SystemError, fmt.Sprintf("the topic[%s] is conflict with system topic", h.Topic)))
+		return
+	}
+	if _, ok := b.topics.lookup(h.Topic); ok {
+		if err := b.topics.remove(ctx, h.Topic); err != nil {
+			reply(b.refusal(err))
+			return
+		}
+		b.registry.announce(ctx, registerTimeout)
+	}
+	reply(respond(wire.Success, ""))
+}
+
+// handleTopicConfigs serves GET_ALL_TOPIC_CONFIG.
+func (b *Broker) handleTopicConfigs(_ context.Context, _ transport.Conn, _ *transport.Frame, reply func(*transport.Frame)) {
+	table := wire.TopicConfigTable{DataVersion: b.topics.dataVersion(), Topics: make(map[string]wire.TopicConfig)}
+	for _, t := range b.topics.all() {
+		table.Topics[t.name] = *t.conf()
+	}
+	reply(answer(nil, table.Marshal()))
+}
+
+// handleSystemTopics serves GET_SYSTEM_TOPIC_LIST_FROM_BROKER.
+func (b *Broker) handleSystemTopics(_ context.Context, _ transport.Conn, _ *transport.Frame, reply func(*transport.Frame)) {
+	list := wire.TopicList{Topics: []string{}}
+	for _, t := range b.topics.all() {
+		if b.isSystemTopic(t.name) {
+			list.Topics = append(list.Topics, t.name)
+		}
+	}
+	reply(answer(nil, list.Marshal()))
+}
+
+// handleConfig serves GET_BROKER_CONFIG.
+func (b *Broker) handleConfig(_ context.Context, _ transport.Conn, _ *transport.Frame, reply func(*transport.Frame)) {
+	version := string(b.settings.Load().version.Marshal())
+	reply(answer(&wire.BrokerConfigResponse{Version: version}, wire.FormatConfig(b.settingsTable())))
+}
+
+// settingsBlackList are the keys that no request may set (RocketMQ:
+// configBlackList).
+var settingsBlackList = []string{"configBlackList", "brokerConfigPath"}
+
+// handleUpdateConfig serves UPDATE_BROKER_CONFIG. Keys without effect are kept and
+// shown again, as RocketMQ does.
+func (b *Broker) handleUpdateConfig(ctx context.Context, _ transport.Conn, req *transport.Frame, reply func(*transport.Frame)) {
+	if len(req.Body) > maxSettingsLen {
+		reply(respond(wire.SystemError, fmt.Sprintf("settings of %d bytes, the limit is %d", len(req.Body), maxSettingsLen)))
+		return
+	}
+	values, err := wire.ParseConfig(req.Body)
+	if err != nil {
+		reply(respond(wire.SystemError, err.Error()))
+		return
+	}
+	for _, key := range settingsBlackList {
+		if _, ok := values[key]; ok {
+			reply(respond(wire.NoPermission, fmt.Sprintf("can not update config %s, it is in the black list", key)))
+			return
+		}
+	}
+	if err := b.changeSettings(ctx, values); err != nil {
+		reply(b.refusal(err))
+		return
+	}
+	reply(answer(nil, nil))
+}
+
+// handleRuntimeInfo serves GET_BROKER_RUNTIME_INFO.
+func (b *Broker) handleRuntimeInfo(_ context.Context, _ transport.Conn, _ *transport.Frame, reply func(*transport.Frame)) {
+	table := map[string]string{}
+	b.stats.runtime(table, time.Now())
+	st := b.store.Stats()
+	number := func(key string, n int64) { table[key] = strconv.FormatInt(n, 10) }
+	table["brokerVersionDesc"] = versionName
+	number("brokerVersion", protocolVersion)
+	number("commitLogMinOffset", b.store.LogStart())
+	number("commitLogMaxOffset", b.store.LogEnd())
+	number("startAcceptSendRequestTimeStamp", b.settings.Load().acceptSendsFrom)
+	number("sendThreadPoolQueueSize", int64(st.Waiting))
+	number("sendThreadPoolQueueCapacity", maxPendingSends)
+	for _, key := range []string{"sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueSize", "pullThreadPoolQueueHeadWaitTimeMills",
+		"queryThreadPoolQueueSize", "queryThreadPoolQueueHeadWaitTimeMills", "EndTransactionQueueSize", "dispatchBehindBytes",
+		"pageCacheLockTimeMills", "remainHowManyDataToCommit", "remainHowManyDataToFlush"} {
+		table[key] = "0" // nothing here works as these count, and tools want a number
+	}
+	reply(answer(nil, (&wire.KVTable{Table: table}).Marshal()))
+}
+
+const versionName = "V4_9_8"
