@@ -15,8 +15,9 @@ type lifecycle struct {
 	ctx    context.Context // ends when closing begins
 	cancel context.CancelFunc
 	began  chan struct{} // closed when start's attempt is over
-	ended  chan struct{} // closed when stop has run
+	ended  chan struct{} // closed when everything has ended
 	group  sync.WaitGroup
+	last   func() // runs when the goroutines have ended; may be nil, set before start
 }
 
 type lifeState int
@@ -67,9 +68,7 @@ func (l *lifecycle) start(ctx context.Context, up func(context.Context) error, d
 	failed := l.state == lifeFailed
 	l.mu.Unlock()
 	if failed {
-		l.cancel()
-		down()
-		l.group.Wait()
+		l.takeDown(down)
 	}
 	close(l.began)
 	return err
@@ -91,10 +90,18 @@ func (l *lifecycle) close(down func()) {
 		<-l.began
 	}
 	if before == lifeStarting || before == lifeRunning {
-		down()
-		l.group.Wait()
+		l.takeDown(down)
 	}
 	close(l.ended)
+}
+
+func (l *lifecycle) takeDown(down func()) {
+	l.cancel()
+	down()
+	l.group.Wait()
+	if l.last != nil {
+		l.last()
+	}
 }
 
 // running returns nil between a successful start and the beginning of close.

@@ -66,6 +66,11 @@ type Delivery struct {
 	// broker's.
 	BornHost, StoreHost netip.AddrPort
 
+	// What the consumer itself goes by; the exported fields are the listener's.
+	offset     int64
+	generation int    // of the window it came through
+	retries    int32  // RocketMQ: reconsumeTimes
+	id, topic  string // topic is the original one of a retried message
 	position   int64  // in the broker's log; what a send-back quotes
 	properties string // all of them, in their wire form
 	size       int    // bytes it takes in the log, for flow control

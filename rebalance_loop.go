@@ -1,0 +1,234 @@
+package mq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pocketmq/mq/internal/wire"
+	"github.com/pocketmq/mq/transport"
+)
+
+const (
+	rebalancePeriod = 20 * time.Second
+	leaveLimit      = 3 * time.Second
+)
+
+// wakeRebalance makes the next rebalance come at once.
+func (c *Consumer) wakeRebalance() {
+	select {
+	case c.rebalanceNow <- struct{}{}:
+	default:
+	}
+}
+
+// rebalanceLoop rebalances every 20 s, when members come or go, and when routes or
+// subscriptions change.
+func (c *Consumer) rebalanceLoop(ctx context.Context) {
+	timer := time.NewTimer(rebalancePeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-c.rebalanceNow:
+		}
+		c.rebalance(ctx)
+		timer.Reset(rebalancePeriod)
+	}
+}
+
+// rebalance works out this member's share of every topic, drops what is no longer
+// in it and takes what is new, which it returns. A topic whose members cannot be
+// found out keeps its queues.
+func (c *Consumer) rebalance(ctx context.Context) (taken []*assignedQueue) {
+	c.mu.Lock()
+	topics := make([]string, 0, len(c.subscriptions))
+	for topic := range c.subscriptions {
+		topics = append(topics, topic)
+	}
+	c.mu.Unlock()
+	slices.Sort(topics)
+	c.dropQueues(ctx, func(q Queue) bool { return !slices.Contains(topics, q.Topic) })
+	for _, topic := range topics {
+		share, err := c.share(ctx, topic)
+		if err != nil {
+			if ctx.Err() == nil && !(errors.Is(err, ErrNoRoute) && topic == RetryTopic(c.cfg.Group)) {
+				c.log.Warn("topic not rebalanced, keeping its queues", "topic", topic, "err", err)
+			}
+			continue
+		}
+		c.dropQueues(ctx, func(q Queue) bool { return q.Topic == topic && !slices.Contains(share, q) })
+		taken = append(taken, c.takeQueues(share)...)
+	}
+	return taken
+}
+
+// share computes which of a topic's queues are this member's.
+func (c *Consumer) share(ctx context.Context, topic string) ([]Queue, error) {
+	route, err := c.client.route(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	members, err := c.members(ctx, route)
+	if err == nil && !slices.Contains(members, c.client.id) || code(err) == wire.SystemError {
+		// The broker does not know this member, or nobody of the group: it was
+		// restarted, or the topic came to it after our last heartbeat.
+		if err := c.client.heartbeatNow(ctx); err != nil {
+			return nil, err
+		}
+		members, err = c.members(ctx, route)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(members, c.client.id) {
+		// Giving everything up would be worse than a round too late.
+		return nil, fmt.Errorf("mq: the broker does not list this member (%s) in group %s", c.client.id, c.cfg.Group)
+	}
+	if len(route.readQueues) == 0 {
+		return nil, nil
+	}
+	return c.cfg.Allocator.Allocate(Allocation{Group: c.cfg.Group, Client: c.client.id,
+		Queues: slices.Clone(route.readQueues), Clients: members})
+}
+
+// members asks the topic's brokers, one after the other, for the group's members.
+// Masters come first: every member heartbeats to them.
+func (c *Consumer) members(ctx context.Context, route *topicRoute) ([]string, error) {
+	var masters, slaves []string
+	for _, byID := range route.brokers {
+		for id, addr := range byID {
+			if id == masterID {
+				masters = append(masters, addr)
+			} else {
+				slaves = append(slaves, addr)
+			}
+		}
+	}
+	slices.Sort(masters) // members ask the same broker first and see the same list
+	err := error(&Error{Op: "list members of " + c.cfg.Group, Err: ErrNoRoute})
+	for _, addr := range append(masters, slaves...) {
+		var f *transport.Frame
+		f, err = c.client.call(ctx, addr, wire.CodeGetConsumerListByGroup, &wire.ConsumerGroupRequest{ConsumerGroup: c.cfg.Group}, nil)
+		if err != nil {
+			continue
+		}
+		if f.Code != wire.Success {
+			err = answerError("list members", addr, f)
+			continue
+		}
+		var list wire.ConsumerList
+		if list, err = wire.ParseConsumerList(f.Body); err != nil {
+			err = &Error{Op: "list members", Addr: addr, Err: err}
+			continue
+		}
+		slices.SortFunc(list.IDs, compareUTF16)
+		return slices.Compact(list.IDs), nil
+	}
+	return nil, err
+}
+
+// takeQueues starts the pull loop of every queue that is not here yet.
+func (c *Consumer) takeQueues(share []Queue) (taken []*assignedQueue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, queue := range share {
+		if c.assigned[queue] != nil {
+			continue
+		}
+		q := newAssignedQueue(queue)
+		var ctx context.Context
+		ctx, q.cancel = context.WithCancel(c.life.ctx)
+		if !c.life.run(func(context.Context) { c.fetch(ctx, q) }) {
+			q.cancel()
+			return taken
+		}
+		c.assigned[queue] = q
+		taken = append(taken, q)
+	}
+	return taken
+}
+
+// dropQueues gives up the queues for which lost is true: their progress is
+// committed, and from then on nothing of them is. An ordered queue whose listener
+// still runs after 1 s stays for another round, so that order holds.
+func (c *Consumer) dropQueues(ctx context.Context, lost func(Queue) bool) {
+	var all sync.WaitGroup
+	for _, q := range c.assignedQueues() {
+		if lost(q.queue) {
+			all.Go(func() { c.dropQueue(ctx, q) })
+		}
+	}
+	all.Wait()
+}
+
+func (c *Consumer) dropQueue(ctx context.Context, q *assignedQueue) {
+	if c.cfg.Ordered && !q.released(ctx, queueRelease) {
+		c.log.Info("lost queue still has a listener running, giving it up in the next round", "queue", q.queue)
+		c.tasks.push(q)
+		return
+	}
+	offset, placed := q.drop()
+	<-q.ended
+	if placed {
+		if err := c.commit(ctx, q.queue, offset); err != nil {
+			c.log.Warn("progress of a lost queue not committed, messages will come again", "queue", q.queue, "offset", offset, "err", err)
+		}
+	}
+	if c.cfg.Ordered {
+		c.unlock(ctx, q)
+	}
+	c.mu.Lock()
+	delete(c.assigned, q.queue)
+	c.mu.Unlock()
+}
+
+// leaveQueues gives up everything at the end. The workers and pull loops have
+// ended.
+func (c *Consumer) leaveQueues() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+	defer cancel()
+	queues := c.assignedQueues()
+	var all sync.WaitGroup
+	for _, q := range queues {
+		offset, placed := q.drop()
+		if placed {
+			all.Go(func() {
+				if err := c.commit(ctx, q.queue, offset); err != nil {
+					c.log.Warn("last offset not committed, messages will come again", "queue", q.queue, "offset", offset, "err", err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if c.cfg.Ordered && len(queues) > 0 {
+		c.unlock(ctx, queues...)
+	}
+	c.mu.Lock()
+	clear(c.assigned)
+	c.mu.Unlock()
+}
+
+func (c *Consumer) assignedQueues() []*assignedQueue {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	queues := make([]*assignedQueue, 0, len(c.assigned))
+	for _, q := range c.assigned {
+		queues = append(queues, q)
+	}
+	return queues
+}
+
+// code is the response code an error came with, 0 when it is none.
+func code(err error) int32 {
+	var e *Error
+	if errors.As(err, &e) {
+		return int32(e.Code)
+	}
+	return 0
+}
