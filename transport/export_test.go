@@ -19,3 +19,14 @@ func InFlight(c Conn) int {
 	}
 	return max(n, k.calls.inUse)
 }
+
+// Over returns the channel that closes when a connection has finished its calls.
+func Over(c Conn) <-chan struct{} {
+	switch c := c.(type) {
+	case *memoryConn:
+		return c.over
+	case *tcpConn:
+		return c.over
+	}
+	return nil
+}

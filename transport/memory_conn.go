@@ -32,7 +32,7 @@ func (c *memoryConn) put(f *Frame, s stamp, limit int) (<-chan struct{}, error) 
 			return nil, err
 		}
 		e.Code, e.Flag, e.Body = f.Code, s.flag, text
-		n += len(text)
+		n = len(text) + frameOverhead
 	}
 	if rules := c.net.faults.Load(); rules != nil {
 		if d := rules.delay(c.local, c.remote); d > 0 {
