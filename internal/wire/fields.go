@@ -251,3 +251,32 @@ func (b *binding) hasInt32(key string, p *int32, has *bool) {
 		*p, *has = int32(b.parse(key, v, 32)), true
 	}
 }
+
+// always is for a key that writers must send and readers can do without.
+func (b *binding) always(key, text string) (string, bool) { return b.option(key, text, false) }
+
+func (b *binding) alwaysText(key string, p *string) {
+	if v, ok := b.always(key, *p); ok {
+		*p = v
+	}
+}
+
+func (b *binding) alwaysFlag(key string, p *bool) {
+	if v, ok := b.always(key, strconv.FormatBool(*p)); ok {
+		*p = isTrue(v)
+	}
+}
+
+func (b *binding) alwaysInt32(key string, p *int32) {
+	if v, ok := b.always(key, strconv.FormatInt(int64(*p), 10)); ok {
+		*p = int32(b.parse(key, v, 32))
+	}
+}
+
+// optRefusal is for an optional flag that is true when absent: p is set when it is
+// sent as false.
+func (b *binding) optRefusal(key string, p *bool) {
+	if v, ok := b.option(key, "false", !*p); ok {
+		*p = !isTrue(v)
+	}
+}

@@ -31,13 +31,13 @@ func (h *CreateTopicRequest) ParseFields(fields []string) error { return parseBo
 
 func (h *CreateTopicRequest) bind(b *binding) {
 	b.text("topic", &h.Topic)
-	b.optText("defaultTopic", &h.DefaultTopic)
+	b.alwaysText("defaultTopic", &h.DefaultTopic)
 	b.int32("readQueueNums", &h.ReadQueueNums)
 	b.int32("writeQueueNums", &h.WriteQueueNums)
 	b.int32("perm", &h.Perm)
-	b.optText("topicFilterType", &h.TopicFilterType)
-	b.optInt32("topicSysFlag", &h.TopicSysFlag)
-	b.optFlag("order", &h.Order)
+	b.alwaysText("topicFilterType", &h.TopicFilterType)
+	b.alwaysInt32("topicSysFlag", &h.TopicSysFlag)
+	b.alwaysFlag("order", &h.Order)
 	b.optText("attributes", &h.Attributes)
 }
 

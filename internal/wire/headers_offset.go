@@ -24,6 +24,9 @@ type QueryOffsetRequest struct {
 	Topic         string
 	QueueID       int32
 	BrokerName    string
+	// NotFoundAsError is set when the caller wants QueryNotFound rather than offset
+	// zero for a group without an offset (5.x: setZeroIfNotFound=false).
+	NotFoundAsError bool
 }
 
 // AppendFields implements the transport's Header.
@@ -37,6 +40,7 @@ func (h *QueryOffsetRequest) bind(b *binding) {
 	b.text("topic", &h.Topic)
 	b.int32("queueId", &h.QueueID)
 	b.optText("bname", &h.BrokerName)
+	b.optRefusal("setZeroIfNotFound", &h.NotFoundAsError)
 }
 
 // OffsetResponse is the header of every answer that is one offset.
@@ -156,7 +160,7 @@ func (h *QueryMessageRequest) bind(b *binding) {
 	b.int32("maxNum", &h.MaxNum)
 	b.int64("beginTimestamp", &h.BeginTimestamp)
 	b.int64("endTimestamp", &h.EndTimestamp)
-	b.optFlag("_UNIQUE_KEY_QUERY", &h.UniqueKey)
+	b.alwaysFlag("_UNIQUE_KEY_QUERY", &h.UniqueKey)
 }
 
 // QueryMessageResponse is the header of the answer to QUERY_MESSAGE.

@@ -49,8 +49,8 @@ func (h *RegisterBrokerRequest) bind(b *binding) {
 	b.text("clusterName", &h.ClusterName)
 	b.text("haServerAddr", &h.HAServerAddr)
 	b.int64("brokerId", &h.BrokerID)
-	b.optFlag("compressed", &h.Compressed)
-	b.optInt32("bodyCrc32", &h.BodyCRC)
+	b.alwaysFlag("compressed", &h.Compressed)
+	b.alwaysInt32("bodyCrc32", &h.BodyCRC)
 	b.optInt64("heartbeatTimeoutMillis", &h.HeartbeatTimeoutMillis)
 }
 

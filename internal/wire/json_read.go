@@ -71,7 +71,7 @@ func (d *decoder) peek() byte {
 }
 
 func (d *decoder) accept(c byte) bool {
-	if d.peek() != c || d.err != nil || d.i >= len(d.b) {
+	if d.peek() != c {
 		return false
 	}
 	d.i++
@@ -196,7 +196,7 @@ func (d *decoder) unescape(raw []byte, quote byte) string {
 	std = append(std, '"')
 	for i := 0; i < len(raw); i++ {
 		switch c := raw[i]; {
-		case c == '\\' && quote == '\'' && raw[i+1] == '\'':
+		case c == '\\' && raw[i+1] == '\'':
 			std = append(std, '\'')
 			i++
 		case c == '\\':
@@ -218,8 +218,8 @@ func (d *decoder) unescape(raw []byte, quote byte) string {
 	return text
 }
 
-// scalar is the text of a value that is neither object nor array; isText tells
-// whether it was quoted. null is the empty text.
+// scalar is the text of a value that is neither object nor array, quoted or not;
+// that of null is empty.
 func (d *decoder) scalar() string {
 	switch c := d.peek(); c {
 	case '"', '\'':
@@ -234,7 +234,7 @@ func (d *decoder) scalar() string {
 	return d.word()
 }
 
-// text is a text; numbers and booleans are taken as they are written.
+// text is a text; numbers and booleans count as they are written.
 func (d *decoder) text() string { return d.scalar() }
 
 func (d *decoder) int64() int64 { return d.integer(64) }
