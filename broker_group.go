@@ -54,8 +54,11 @@ func newGroupTable(b *Broker) *groupTable {
 	return &groupTable{b: b, busy: make(map[string]chan struct{})}
 }
 
-// load reads the stored groups.
-func (gt *groupTable) load() error {
+// load reads the stored groups. ctx is looked at once, before.
+func (gt *groupTable) load(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	gt.version = wire.DataVersion{Timestamp: time.Now().UnixMilli()}
 	text, ok, err := gt.b.store.Meta(metaBroker, keyGroupVersion)
 	if err == nil && ok {

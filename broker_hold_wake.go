@@ -2,7 +2,6 @@ package mq
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pocketmq/mq/internal/wire"

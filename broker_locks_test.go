@@ -8,7 +8,7 @@ import (
 	"github.com/pocketmq/mq/internal/wire"
 )
 
-func queuesOf(ids ...int32) []wire.MessageQueue {
+func lockQueues(ids ...int32) []wire.MessageQueue {
 	var queues []wire.MessageQueue
 	for _, id := range ids {
 		queues = append(queues, wire.MessageQueue{Topic: "t", BrokerName: "b", QueueID: id})
@@ -21,8 +21,8 @@ func TestALockedQueueIsRefusedToOthersUntilItExpires(t *testing.T) {
 	start := time.Unix(1000, 0)
 	lock := func(at time.Duration, group, client string, ids, want []int32) {
 		t.Helper()
-		got := l.lock(start.Add(at), group, client, queuesOf(ids...))
-		if !slices.Equal(got, queuesOf(want...)) {
+		got := l.lock(start.Add(at), group, client, lockQueues(ids...))
+		if !slices.Equal(got, lockQueues(want...)) {
 			t.Errorf("at %v %s of %s was granted %v, want %v", at, client, group, got, want)
 		}
 	}
@@ -37,8 +37,8 @@ func TestALockedQueueIsRefusedToOthersUntilItExpires(t *testing.T) {
 
 func TestNoQueueIsGrantedAsAnEmptyList(t *testing.T) {
 	l := newQueueLocks()
-	l.lock(time.Now(), "g", "a", queuesOf(0))
-	if got := l.lock(time.Now(), "g", "b", queuesOf(0)); got == nil || len(got) != 0 {
+	l.lock(time.Now(), "g", "a", lockQueues(0))
+	if got := l.lock(time.Now(), "g", "b", lockQueues(0)); got == nil || len(got) != 0 {
 		t.Errorf("granted %#v, want an empty list that is not nil", got)
 	}
 }
@@ -46,14 +46,14 @@ func TestNoQueueIsGrantedAsAnEmptyList(t *testing.T) {
 func TestOnlyTheOwnerUnlocks(t *testing.T) {
 	l := newQueueLocks()
 	now := time.Unix(1000, 0)
-	l.lock(now, "g", "a", queuesOf(0, 1))
-	l.unlock("g", "b", queuesOf(0, 1))
-	l.unlock("unknown", "a", queuesOf(0, 1))
-	if got := l.lock(now, "g", "b", queuesOf(0, 1)); len(got) != 0 {
+	l.lock(now, "g", "a", lockQueues(0, 1))
+	l.unlock("g", "b", lockQueues(0, 1))
+	l.unlock("unknown", "a", lockQueues(0, 1))
+	if got := l.lock(now, "g", "b", lockQueues(0, 1)); len(got) != 0 {
 		t.Fatalf("b got %v although a holds them", got)
 	}
-	l.unlock("g", "a", queuesOf(0))
-	if got := l.lock(now, "g", "b", queuesOf(0, 1)); !slices.Equal(got, queuesOf(0)) {
+	l.unlock("g", "a", lockQueues(0))
+	if got := l.lock(now, "g", "b", lockQueues(0, 1)); !slices.Equal(got, lockQueues(0)) {
 		t.Errorf("b got %v, want what a gave up", got)
 	}
 }
@@ -61,13 +61,13 @@ func TestOnlyTheOwnerUnlocks(t *testing.T) {
 func TestExpiredLocksAreForgotten(t *testing.T) {
 	l := newQueueLocks()
 	now := time.Unix(1000, 0)
-	l.lock(now, "g", "a", queuesOf(0))
-	l.lock(now.Add(time.Minute), "h", "a", queuesOf(0))
+	l.lock(now, "g", "a", lockQueues(0))
+	l.lock(now.Add(time.Minute), "h", "a", lockQueues(0))
 	l.expire(now.Add(time.Minute + 1))
 	if len(l.groups) != 1 || l.groups["h"] == nil {
 		t.Errorf("left %v, want only the lock of h", l.groups)
 	}
-	l.unlock("h", "a", queuesOf(0))
+	l.unlock("h", "a", lockQueues(0))
 	if len(l.groups) != 0 {
 		t.Errorf("left %v after everything was unlocked", l.groups)
 	}

@@ -2,6 +2,7 @@ package mq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -87,22 +88,29 @@ func (b *Broker) handlePull(ctx context.Context, c transport.Conn, req *transpor
 	}
 	p := &pull{conn: c, header: header, reply: reply}
 	p.from.Store(header.QueueOffset)
-	if _, known := b.groups.lookup(header.ConsumerGroup); known {
-		b.pull(ctx, p)
+	tags, refusal := b.checkPull(p)
+	if refusal != nil && refusal.Code == wire.SubscriptionGroupNotExist {
+		b.pullAsNewGroup(ctx, p)
 		return
 	}
-	b.inPool(b.pools.client, reply, func() {
-		if _, err := b.groups.ensure(ctx, header.ConsumerGroup); err != nil {
-			reply(groupRefusal(header.ConsumerGroup, err))
+	b.firstPass(ctx, p, tags, refusal)
+}
+
+// pullAsNewGroup creates the group first, where that is allowed.
+func (b *Broker) pullAsNewGroup(ctx context.Context, p *pull) {
+	b.inPool(b.pools.client, p.reply, func() {
+		if _, err := b.groups.ensure(b.life.ctx, p.header.ConsumerGroup); err != nil {
+			p.reply(groupRefusal(p.header.ConsumerGroup, err))
 			return
 		}
-		b.pull(ctx, p)
+		tags, refusal := b.checkPull(p)
+		b.firstPass(ctx, p, tags, refusal)
 	})
 }
 
-// pull answers a pull for the first time: it may commit an offset and may hold.
-func (b *Broker) pull(ctx context.Context, p *pull) {
-	tags, refusal := b.checkPull(p)
+// firstPass deals with a pull that has been checked for the first time: it may
+// commit an offset and may be held.
+func (b *Broker) firstPass(ctx context.Context, p *pull, tags *tagSet, refusal *transport.Frame) {
 	if refusal != nil {
 		p.reply(refusal)
 		return
@@ -263,7 +271,11 @@ func (b *Broker) answerPull(p *pull, res storage.ReadResult) {
 }
 
 // readRefusal is the answer when the store could not read: RocketMQ's for a store
-// that is shut down.
+// that is shut down, or for a topic deleted at this moment.
 func readRefusal(p *pull, err error) *transport.Frame {
-	return respond(wire.SystemError, fmt.Sprintf("pull of queue %d of topic %s: %v", p.header.QueueID, p.header.Topic, err))
+	code := wire.SystemError
+	if errors.Is(err, storage.ErrTopicDeleted) {
+		code = wire.TopicNotExist
+	}
+	return respond(code, fmt.Sprintf("pull of queue %d of topic %s: %v", p.header.QueueID, p.header.Topic, err))
 }
