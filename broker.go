@@ -120,7 +120,7 @@ func (b *Broker) up(ctx context.Context) error {
 	if err := b.topics.load(ctx); err != nil {
 		return err
 	}
-	if err := b.groups.load(); err != nil {
+	if err := b.groups.load(ctx); err != nil {
 		return err
 	}
 	l, err := b.cfg.Transport.Listen(ctx, b.cfg.Listen, b.handlers())

@@ -139,6 +139,11 @@ func (b *Broker) handleRuntimeInfo(_ context.Context, _ transport.Conn, _ *trans
 	number := func(key string, n int64) { table[key] = strconv.FormatInt(n, 10) }
 	table["brokerVersionDesc"] = versionName
 	number("brokerVersion", protocolVersion)
+	if ms, err := b.store.EarliestLogTime(); err == nil {
+		number("earliestMessageTimeStamp", ms)
+	} else {
+		b.log.Debug("earliest store time", "err", err)
+	}
 	number("commitLogMinOffset", b.store.LogStart())
 	number("commitLogMaxOffset", b.store.LogEnd())
 	number("startAcceptSendRequestTimeStamp", b.settings.Load().acceptSendsFrom)
