@@ -24,8 +24,14 @@ type decoder struct {
 	b     []byte
 	i     int
 	depth int
+	count int // objects and arrays seen, see maxObjects
 	err   error
 }
+
+// maxObjects bounds the objects and arrays in a document of n bytes. Real ones are longer
+// than 12 bytes in the mean, and a typed value is much larger than the two bytes
+// of an empty one.
+func maxObjects(n int) int { return 16 + n/12 }
 
 // parseJSON reads one whole document.
 func parseJSON(b []byte, what string, read func(*decoder)) error {
@@ -98,6 +104,9 @@ func (d *decoder) list(open, close byte, item func()) {
 	}
 	if d.depth++; d.depth > maxJSONDepth {
 		d.fail("nested too deeply")
+	}
+	if d.count++; d.count > maxObjects(len(d.b)) {
+		d.fail("too many empty values")
 	}
 	for first := true; d.err == nil && !d.accept(close); first = false {
 		if !first && !d.accept(',') {
