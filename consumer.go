@@ -151,7 +151,7 @@ type Consumer struct {
 	rebalanceNow chan struct{} // capacity 1
 
 	mu            sync.Mutex
-	subscriptions map[string]*subscription // by topic, the retry topic included
+	subscriptions map[string]*topicListener // by topic, the retry topic included
 	assigned      map[Queue]*assignedQueue
 }
 
@@ -171,14 +171,14 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 		life:          newLifecycle(),
 		tasks:         newDispatcher(cfg.Concurrency),
 		rebalanceNow:  make(chan struct{}, 1),
-		subscriptions: make(map[string]*subscription),
+		subscriptions: make(map[string]*topicListener),
 		assigned:      make(map[Queue]*assignedQueue),
 	}
 	c.life.last = c.leave
 	c.listening, c.stopListen = context.WithCancel(context.Background())
 	c.client = newClient(clientConfig{transport: cfg.Transport, nameServers: cfg.NameServers, id: cfg.ClientID, log: c.log})
 	c.serveBroker()
-	c.subscriptions[RetryTopic(cfg.Group)] = &subscription{topic: RetryTopic(cfg.Group), data: allOf(RetryTopic(cfg.Group))}
+	c.subscriptions[RetryTopic(cfg.Group)] = &topicListener{topic: RetryTopic(cfg.Group), data: allOf(RetryTopic(cfg.Group))}
 	return c, nil
 }
 
@@ -212,7 +212,7 @@ func (c *Consumer) subscribe(topic string, filter Filter, listen BatchListener, 
 		return fmt.Errorf("mq: subscribe to %s: %w", topic, err)
 	}
 	c.mu.Lock()
-	c.subscriptions[topic] = &subscription{topic: topic, data: data, listen: listen, batch: batch}
+	c.subscriptions[topic] = &topicListener{topic: topic, data: data, listen: listen, batch: batch}
 	c.mu.Unlock()
 	c.client.watchTopics(topic)
 	c.subscriptionsChanged()
@@ -260,7 +260,8 @@ func (c *Consumer) up(ctx context.Context) error {
 	for range c.cfg.Concurrency {
 		c.life.run(c.work)
 	}
-	for _, q := range c.rebalance(ctx) {
+	taken, _ := c.rebalance(ctx)
+	for _, q := range taken {
 		select {
 		case <-q.located:
 		case <-ctx.Done():
@@ -283,7 +284,7 @@ func (c *Consumer) ClientID() string {
 	if c.life.running() != nil {
 		return ""
 	}
-	return c.client.id
+	return c.client.clientID()
 }
 
 // Assigned lists the queues that this member has now, in order.

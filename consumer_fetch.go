@@ -132,7 +132,7 @@ func (c *Consumer) pullAddr(q *assignedQueue) (addr string, id int64, ok bool) {
 	return "", 0, false
 }
 
-func (c *Consumer) pulled(ctx context.Context, q *assignedQueue, sub *subscription, addr string, f *transport.Frame) (pause time.Duration, moved bool) {
+func (c *Consumer) pulled(ctx context.Context, q *assignedQueue, sub *topicListener, addr string, f *transport.Frame) (pause time.Duration, moved bool) {
 	switch f.Code {
 	case wire.Success, wire.PullNotFound, wire.PullRetryImmediately, wire.PullOffsetMoved:
 	case wire.SystemBusy, wire.FlowControl:
@@ -180,7 +180,7 @@ func (c *Consumer) refused(ctx context.Context, q *assignedQueue, addr string, f
 // decodeDeliveries reads the records of a pull's answer and leaves out those whose
 // tag does not pass. A body that cannot be decompressed fails its own message
 // only.
-func decodeDeliveries(q Queue, sub *subscription, data []byte) ([]*Delivery, error) {
+func decodeDeliveries(q Queue, sub *topicListener, data []byte) ([]*Delivery, error) {
 	var batch []*Delivery
 	for len(data) > 0 {
 		m, n, err := wire.ParseStored(data)

@@ -78,7 +78,7 @@ func (c *Consumer) isRetry(q Queue) bool { return q.Topic == RetryTopic(c.cfg.Gr
 
 // sameListener returns how many messages from the front go to one call of one
 // listener. A retried message goes to the listener of its original topic.
-func (c *Consumer) sameListener(batch []*Delivery) (*subscription, int) {
+func (c *Consumer) sameListener(batch []*Delivery) (*topicListener, int) {
 	sub := c.subscriptionOf(batch[0].topic)
 	if sub == nil {
 		return nil, 1
@@ -92,7 +92,7 @@ func (c *Consumer) sameListener(batch []*Delivery) (*subscription, int) {
 
 // listen runs the listener and returns how many messages from the front are done.
 // A panic is an error like any other, and is logged with its stack.
-func (c *Consumer) listen(sub *subscription, batch []*Delivery) (done int, err error) {
+func (c *Consumer) listen(sub *topicListener, batch []*Delivery) (done int, err error) {
 	if sub == nil || sub.listen == nil {
 		return 0, fmt.Errorf("mq: no listener for topic %s", batch[0].topic)
 	}

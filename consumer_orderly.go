@@ -184,7 +184,7 @@ func (c *Consumer) unlock(ctx context.Context, queues ...*assignedQueue) {
 }
 
 func (c *Consumer) lockBody(queues []*assignedQueue) []byte {
-	body := wire.LockBatchRequest{ClientID: c.client.id, ConsumerGroup: c.cfg.Group}
+	body := wire.LockBatchRequest{ClientID: c.client.clientID(), ConsumerGroup: c.cfg.Group}
 	for _, q := range queues {
 		body.Queues = append(body.Queues, wire.MessageQueue{Topic: q.queue.Topic, BrokerName: q.queue.Broker, QueueID: int32(q.queue.ID)})
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/pocketmq/mq/transport"
 )
 
-// subscription is what a consumer wants of one topic, and who handles it. It is
+// topicListener is what a consumer wants of one topic, and who handles it. It is
 // replaced, never changed.
-type subscription struct {
+type topicListener struct {
 	topic  string
 	data   wire.SubscriptionData
 	listen BatchListener // nil on the retry topic: its messages know their topic
@@ -48,7 +48,7 @@ func allOf(topic string) wire.SubscriptionData {
 
 // passes checks the tag's text: the broker compares hashes only, and two tags may
 // share one.
-func (s *subscription) passes(tag string) bool {
+func (s *topicListener) passes(tag string) bool {
 	return len(s.data.TagsSet) == 0 || slices.Contains(s.data.TagsSet, tag)
 }
 
@@ -67,7 +67,7 @@ func (c *Consumer) consumerData() wire.ConsumerData {
 }
 
 // subscriptionOf returns the subscription of a topic, nil when there is none.
-func (c *Consumer) subscriptionOf(topic string) *subscription {
+func (c *Consumer) subscriptionOf(topic string) *topicListener {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.subscriptions[topic]

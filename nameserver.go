@@ -59,8 +59,8 @@ func NewNameServer(cfg NameServerConfig) (*NameServer, error) {
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:9876"
 	}
-	if err := checkHostPort("NameServerConfig.Listen", cfg.Listen); err != nil {
-		return nil, err
+	if err := checkAddress(cfg.Listen, 0); err != nil {
+		return nil, fmt.Errorf("mq: NameServerConfig.Listen %q: %w", cfg.Listen, err)
 	}
 	log := cfg.Logger
 	if log == nil {

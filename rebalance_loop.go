@@ -15,6 +15,11 @@ import (
 const (
 	rebalancePeriod = 20 * time.Second
 	leaveLimit      = 3 * time.Second
+
+	// A topic that is nowhere yet is looked for more often than RocketMQ does: its
+	// first message would otherwise wait for the next round.
+	missingPeriod    = time.Second
+	missingPeriodMax = 5 * time.Second
 )
 
 // wakeRebalance makes the next rebalance come at once.
@@ -25,27 +30,33 @@ func (c *Consumer) wakeRebalance() {
 	}
 }
 
-// rebalanceLoop rebalances every 20 s, when members come or go, and when routes or
-// subscriptions change.
+// rebalanceLoop rebalances every 20 s, when members come or go, when routes or
+// subscriptions change, and more often while a topic has no route.
 func (c *Consumer) rebalanceLoop(ctx context.Context) {
-	timer := time.NewTimer(rebalancePeriod)
+	timer := time.NewTimer(missingPeriod)
 	defer timer.Stop()
-	for {
+	for wait := missingPeriod; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		case <-c.rebalanceNow:
 		}
-		c.rebalance(ctx)
-		timer.Reset(rebalancePeriod)
+		if _, complete := c.rebalance(ctx); complete {
+			wait = missingPeriod
+			timer.Reset(rebalancePeriod)
+		} else {
+			timer.Reset(wait)
+			wait = min(2*wait, missingPeriodMax)
+		}
 	}
 }
 
 // rebalance works out this member's share of every topic, drops what is no longer
 // in it and takes what is new, which it returns. A topic whose members cannot be
-// found out keeps its queues.
-func (c *Consumer) rebalance(ctx context.Context) (taken []*assignedQueue) {
+// found out keeps its queues, and the round is not complete.
+func (c *Consumer) rebalance(ctx context.Context) (taken []*assignedQueue, complete bool) {
+	complete = true
 	c.mu.Lock()
 	topics := make([]string, 0, len(c.subscriptions))
 	for topic := range c.subscriptions {
@@ -57,7 +68,8 @@ func (c *Consumer) rebalance(ctx context.Context) (taken []*assignedQueue) {
 	for _, topic := range topics {
 		share, err := c.share(ctx, topic)
 		if err != nil {
-			if ctx.Err() == nil && !(errors.Is(err, ErrNoRoute) && topic == RetryTopic(c.cfg.Group)) {
+			complete = false
+			if ctx.Err() == nil && !errors.Is(err, ErrNoRoute) {
 				c.log.Warn("topic not rebalanced, keeping its queues", "topic", topic, "err", err)
 			}
 			continue
@@ -65,7 +77,7 @@ func (c *Consumer) rebalance(ctx context.Context) (taken []*assignedQueue) {
 		c.dropQueues(ctx, func(q Queue) bool { return q.Topic == topic && !slices.Contains(share, q) })
 		taken = append(taken, c.takeQueues(share)...)
 	}
-	return taken
+	return taken, complete
 }
 
 // share computes which of a topic's queues are this member's.
@@ -75,7 +87,7 @@ func (c *Consumer) share(ctx context.Context, topic string) ([]Queue, error) {
 		return nil, err
 	}
 	members, err := c.members(ctx, route)
-	if err == nil && !slices.Contains(members, c.client.id) || code(err) == wire.SystemError {
+	if err == nil && !slices.Contains(members, c.client.clientID()) || code(err) == wire.SystemError {
 		// The broker does not know this member, or nobody of the group: it was
 		// restarted, or the topic came to it after our last heartbeat.
 		if err := c.client.heartbeatNow(ctx); err != nil {
@@ -86,14 +98,14 @@ func (c *Consumer) share(ctx context.Context, topic string) ([]Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(members, c.client.id) {
+	if !slices.Contains(members, c.client.clientID()) {
 		// Giving everything up would be worse than a round too late.
-		return nil, fmt.Errorf("mq: the broker does not list this member (%s) in group %s", c.client.id, c.cfg.Group)
+		return nil, fmt.Errorf("mq: the broker does not list this member (%s) in group %s", c.client.clientID(), c.cfg.Group)
 	}
 	if len(route.readQueues) == 0 {
 		return nil, nil
 	}
-	return c.cfg.Allocator.Allocate(Allocation{Group: c.cfg.Group, Client: c.client.id,
+	return c.cfg.Allocator.Allocate(Allocation{Group: c.cfg.Group, Client: c.client.clientID(),
 		Queues: slices.Clone(route.readQueues), Clients: members})
 }
 
@@ -127,8 +139,8 @@ func (c *Consumer) members(ctx context.Context, route *topicRoute) ([]string, er
 			err = &Error{Op: "list members", Addr: addr, Err: err}
 			continue
 		}
-		slices.SortFunc(list.IDs, compareUTF16)
-		return slices.Compact(list.IDs), nil
+		slices.SortFunc(list.ConsumerIDs, compareUTF16)
+		return slices.Compact(list.ConsumerIDs), nil
 	}
 	return nil, err
 }
