@@ -66,6 +66,13 @@ func (c *client) watchTopics(topics ...string) {
 	}
 }
 
+// unwatchTopic takes a topic out of the refresh, and its brokers out of the
+// heartbeats unless other topics are on them.
+func (c *client) unwatchTopic(topic string) {
+	c.routes.entries.Delete(topic)
+	c.rebuildBrokers()
+}
+
 // watchRoutes has fn told of each topic whose route changed; r is nil when the
 // topic is nowhere any more. fn must not block. Only before start.
 func (c *client) watchRoutes(fn func(topic string, r *topicRoute)) {

@@ -1,7 +1,6 @@
 package mq
 
 import (
-	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -83,15 +82,6 @@ func appendQueues(queues []Queue, topic, broker string, n int) []Queue {
 	return queues
 }
 
-func compareQueues(a, b Queue) int {
-	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Broker, b.Broker), cmp.Compare(a.ID, b.ID))
-}
-
 // equal tells whether two routes say the same. Nil is the route of a topic that
 // is nowhere.
 func (r *topicRoute) equal(o *topicRoute) bool { return reflect.DeepEqual(r, o) }
-
-// queueIndex finds a queue among those that may be sent to.
-func (r *topicRoute) queueIndex(q Queue) (int, bool) {
-	return slices.BinarySearchFunc(r.publishQueues, q, compareQueues)
-}

@@ -138,6 +138,9 @@ func NewProducer(cfg ProducerConfig) (*Producer, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Transport == nil {
+		cfg.Transport = transport.NewTCP(transport.TCPConfig{Logger: log})
+	}
 	p := &Producer{cfg: cfg, log: log.With("producer", cfg.Group), life: newLifecycle()}
 	p.client = newClient(clientConfig{
 		transport:     cfg.Transport,

@@ -175,12 +175,12 @@ func (s *send) try() error {
 	if err := s.ctx.Err(); err != nil {
 		return s.p.client.callError(s.op(), s.addr, err)
 	}
-	if err := s.aim(now); err != nil {
-		return err
-	}
 	limit := min(left, max(left/time.Duration(s.maxTries-s.tries), minTryLimit))
 	s.tries++
 	s.began = now
+	if err := s.aim(now); err != nil {
+		return err
+	}
 	if err := s.p.client.goCall(s.ctx, s.addr, s.attempt(s.tries), now.Add(limit), s.answered); err != nil {
 		s.mark(true)
 		return s.p.client.callError(s.op(), s.addr, err)
@@ -208,6 +208,7 @@ func (s *send) aim(now time.Time) error {
 		defer cancel()
 		var err error
 		if route, err = s.p.client.publishRoute(ctx, s.entry); err != nil {
+			s.maxTries = s.tries // the look-up has asked every name server: not again
 			return &Error{Op: s.op(), Err: err}
 		}
 	}
@@ -243,6 +244,7 @@ func (s *send) aimFixed(route *topicRoute) error {
 }
 
 func (s *send) noMaster() error {
+	s.avoid = s.target.Broker
 	return &Error{Op: s.op(), Err: fmt.Errorf("%w: broker %q has no master now", ErrNoRoute, s.target.Broker)}
 }
 
