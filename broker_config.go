@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pocketmq/mq/internal/wire"
@@ -78,7 +77,8 @@ type BrokerConfig struct {
 
 // withDefaults returns a copy with every default filled in, or all its faults.
 func (c BrokerConfig) withDefaults() (BrokerConfig, error) {
-	c.NameServers = splitAddresses(c.NameServers)
+	servers, badServers := parseAddresses(c.NameServers)
+	c.NameServers = servers
 	if c.Transport == nil {
 		c.Transport = transport.NewTCP(transport.TCPConfig{Logger: c.Logger})
 	}
@@ -97,7 +97,7 @@ func (c BrokerConfig) withDefaults() (BrokerConfig, error) {
 		c.MaxMessageSize = wire.MaxBodyBytes
 	}
 	c.RegisterInterval = clampRegisterInterval(c.RegisterInterval)
-	return c, c.validate()
+	return c, errors.Join(badServers, c.validate())
 }
 
 func orText(s, otherwise string) string {
@@ -120,11 +120,6 @@ func (c BrokerConfig) validate() error {
 	var faults []error
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("mq: BrokerConfig.%s: %s", field, fmt.Sprintf(format, args...)))
-	}
-	for _, a := range c.NameServers {
-		if err := checkAddress(a, 1); err != nil {
-			fault("NameServers", "%q: %v", a, err)
-		}
 	}
 	if err := checkAddress(c.Listen, 0); err != nil {
 		fault("Listen", "%q: %v", c.Listen, err)
@@ -166,27 +161,13 @@ const (
 	maxMessageLimit = 15 << 20
 )
 
-// splitAddresses takes lists apart that came as one text with ; or commas, as
-// RocketMQ's settings have them.
-func splitAddresses(lists []string) []string {
-	var all []string
-	for _, list := range lists {
-		for _, a := range strings.FieldsFunc(list, func(r rune) bool { return r == ';' || r == ',' }) {
-			if a = strings.TrimSpace(a); a != "" {
-				all = append(all, a)
-			}
-		}
-	}
-	return all
-}
-
 // checkAddress checks host:port with a port of at least lowest.
 func checkAddress(addr string, lowest int) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return errors.New("want host:port")
+		return errors.New("want host:port, IPv6 as [::1]:10911")
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < lowest || n > 65535 {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || int(n) < lowest {
 		return fmt.Errorf("port %q: want %d to 65535", port, lowest)
 	}
 	return nil
