@@ -218,12 +218,6 @@ func (b *binding) int32(key string, p *int32) {
 	}
 }
 
-func (b *binding) optInt32(key string, p *int32) {
-	if v, ok := b.option(key, strconv.FormatInt(int64(*p), 10), *p == 0); ok {
-		*p = int32(b.parse(key, v, 32))
-	}
-}
-
 func (b *binding) int64(key string, p *int64) {
 	if v, ok := b.value(key, strconv.FormatInt(*p, 10)); ok {
 		*p = b.parse(key, v, 64)
@@ -244,7 +238,7 @@ func (b *binding) parse(key, value string, size int) int64 {
 	return n
 }
 
-// hasInt32 is optInt32 for a number whose zero differs from its absence.
+// hasInt32 is for an optional number whose zero differs from its absence.
 func (b *binding) hasInt32(key string, p *int32, has *bool) {
 	v, ok := b.option(key, strconv.FormatInt(int64(*p), 10), !*has)
 	if ok {

@@ -50,11 +50,11 @@ const (
 
 // Limits of RocketMQ's formats, in bytes.
 const (
-	MaxTopicBytes      = 127     // a V1 record keeps the length in one signed byte
-	MaxGroupBytes      = 255     //
-	MaxPropertiesBytes = 32767   // the length is a signed 16-bit number
-	MaxBodyBytes       = 4 << 20 // RocketMQ's default limit of a message body
-	MaxFrameBytes      = 16 << 20
+	MaxTopicBytes      = 127      // a V1 record keeps the length in one signed byte
+	MaxGroupBytes      = 255      // RocketMQ's own limit, no field enforces it
+	MaxPropertiesBytes = 32767    // the length is a signed 16-bit number
+	MaxBodyBytes       = 4 << 20  // RocketMQ's default limit of a message body
+	MaxFrameBytes      = 16 << 20 // beyond it RocketMQ closes the connection
 )
 
 // Names of topics and groups with a meaning of their own.

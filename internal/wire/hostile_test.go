@@ -10,7 +10,7 @@ import (
 // Input that is made to be small and to become large must stay within a multiple
 // of its length.
 func TestHostileInputCostsNoMoreThanAMultipleOfItsLength(t *testing.T) {
-	const size, factor = 1 << 18, 64
+	const size, factor = 1 << 16, 64
 	repeat := func(before, item, after string) string {
 		return before + strings.Repeat(item, (size-len(before)-len(after))/len(item)) + after
 	}
