@@ -61,7 +61,17 @@ var unpackers = sync.Pool{New: func() any {
 	return &unpacker{dec: codec.NewDecoderBytes(nil, msgpackHandle)}
 }}
 
+// The first byte of an array of as many elements as packedHeader has, and of
+// the longest one that a later version may send.
+const (
+	packedLow  = 0x97
+	packedHigh = 0x9f
+)
+
 func parseMsgPack(f *Frame, b []byte) error {
+	if len(b) == 0 || b[0] < packedLow || b[0] > packedHigh {
+		return malformed("MSGPACK header: want an array of at least 7")
+	}
 	u := unpackers.Get().(*unpacker)
 	u.header = packedHeader{}
 	u.dec.ResetBytes(b)
