@@ -141,7 +141,9 @@ func (q *callbackQueue) throttle(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-q.room:
-		signal(q.room) // for the next who waits
+		if q.backlog.Load() < q.limit {
+			signal(q.room) // for the next who waits
+		}
 	case <-timer.C:
 	case <-ctx.Done():
 	}
