@@ -12,6 +12,7 @@ type completer struct {
 	mu       sync.Mutex
 	sleeping bool
 	ending   bool
+	ended    bool
 	outcomes []outcome
 }
 
@@ -26,8 +27,16 @@ func newCompleter() *completer {
 	return &completer{wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
+// put hands over an outcome. A request that is submitted to a store that is
+// closed for good is told so by a goroutine that does nothing else: its sender
+// may hold what Completed wants.
 func (c *completer) put(o outcome) {
 	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		go o.tell()
+		return
+	}
 	c.outcomes = append(c.outcomes, o)
 	c.unlockAndWake()
 }
@@ -50,11 +59,12 @@ func (c *completer) run() {
 	for {
 		c.mu.Lock()
 		work, c.outcomes = c.outcomes, work[:0]
-		ending := c.ending
+		c.ended = c.ending && len(work) == 0
+		ended := c.ended
 		c.sleeping = len(work) == 0
 		c.mu.Unlock()
 		if len(work) == 0 {
-			if ending {
+			if ended {
 				return
 			}
 			<-c.wake

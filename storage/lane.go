@@ -157,7 +157,9 @@ func (l *lane) commit() {
 		}
 		if err := l.persist(g); err != nil {
 			l.fs.fail(err)
-			l.s.flights.remove(g, frozen(l.fs.failed()))
+			err = frozen(l.fs.failed())
+			l.s.intake.refuse(err) // before anyone hears of it, so that Err knows
+			l.s.flights.remove(g, err)
 			continue
 		}
 		l.publish(g)
