@@ -57,10 +57,17 @@ func (n *fakeNames) up() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.listen = l
 }
 
-func (n *fakeNames) down() { n.listen.Close() }
+func (n *fakeNames) down() {
+	n.mu.Lock()
+	l := n.listen
+	n.mu.Unlock()
+	l.Close()
+}
 
 // set puts a topic with queues on each of the brokers.
 func (n *fakeNames) set(topic string, queues int32, brokers ...*fakeBroker) {

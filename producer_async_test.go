@@ -309,7 +309,7 @@ func TestShutdownWaitsForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t, 1, 1)
 		p := c.producer(t, nil)
-		c.brokers[0].do(later(time.Second))
+		c.brokers[0].do(later(300 * time.Millisecond))
 		var a asyncCall
 		if err := p.SendAsync(t.Context(), textMessage("t", "x"), a.done); err != nil {
 			t.Fatal(err)
@@ -318,7 +318,7 @@ func TestShutdownWaitsForAnswers(t *testing.T) {
 		if err := p.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if a.calls.Load() != 1 || a.err != nil || time.Since(began) != time.Second {
+		if a.calls.Load() != 1 || a.err != nil || time.Since(began) != 300*time.Millisecond {
 			t.Errorf("%d callbacks, %v, after %v", a.calls.Load(), a.err, time.Since(began))
 		}
 	})
@@ -432,6 +432,7 @@ func TestChainedSendsFailBehindAFailedOne(t *testing.T) {
 		time.Sleep(time.Second)
 		send("a", "a5") // the chain begins anew
 		time.Sleep(time.Second)
+		synctest.Wait()
 		var a, b []string
 		for _, s := range outcomes {
 			if s[0] == 'a' {
