@@ -25,6 +25,9 @@ type diskOp struct {
 type faultFS struct {
 	vfs.FS
 	hook atomic.Pointer[func(diskOp) error]
+	// serial makes the operations, hook included, come one at a time.
+	serial bool
+	one    sync.Mutex
 }
 
 func newFaultFS(inner vfs.FS) *faultFS { return &faultFS{FS: inner} }
@@ -38,6 +41,15 @@ func (fs *faultFS) onOp(hook func(diskOp) error) {
 	fs.hook.Store(&hook)
 }
 
+// turn waits for the operation's turn on a serial disk and returns what ends it.
+func (fs *faultFS) turn() func() {
+	if !fs.serial {
+		return func() {}
+	}
+	fs.one.Lock()
+	return fs.one.Unlock
+}
+
 func (fs *faultFS) ask(kind, name string, size int) error {
 	if hook := fs.hook.Load(); hook != nil {
 		return (*hook)(diskOp{kind: kind, name: fs.PathBase(name), size: size})
@@ -46,6 +58,7 @@ func (fs *faultFS) ask(kind, name string, size int) error {
 }
 
 func (fs *faultFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	defer fs.turn()()
 	if err := fs.ask("create", name, 0); err != nil {
 		return nil, err
 	}
@@ -54,6 +67,7 @@ func (fs *faultFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 }
 
 func (fs *faultFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	defer fs.turn()()
 	if err := fs.ask("reuse", to, 0); err != nil {
 		return nil, err
 	}
@@ -62,6 +76,7 @@ func (fs *faultFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.
 }
 
 func (fs *faultFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	defer fs.turn()()
 	if err := fs.ask("open", name, 0); err != nil {
 		return nil, err
 	}
@@ -78,6 +93,7 @@ func (fs *faultFS) OpenDir(name string) (vfs.File, error) {
 }
 
 func (fs *faultFS) Link(from, to string) error {
+	defer fs.turn()()
 	if err := fs.ask("link", to, 0); err != nil {
 		return err
 	}
@@ -85,6 +101,7 @@ func (fs *faultFS) Link(from, to string) error {
 }
 
 func (fs *faultFS) Remove(name string) error {
+	defer fs.turn()()
 	if err := fs.ask("remove", name, 0); err != nil {
 		return err
 	}
@@ -92,6 +109,7 @@ func (fs *faultFS) Remove(name string) error {
 }
 
 func (fs *faultFS) RemoveAll(name string) error {
+	defer fs.turn()()
 	if err := fs.ask("remove", name, 0); err != nil {
 		return err
 	}
@@ -99,6 +117,7 @@ func (fs *faultFS) RemoveAll(name string) error {
 }
 
 func (fs *faultFS) Rename(from, to string) error {
+	defer fs.turn()()
 	if err := fs.ask("rename", to, 0); err != nil {
 		return err
 	}
@@ -106,6 +125,7 @@ func (fs *faultFS) Rename(from, to string) error {
 }
 
 func (fs *faultFS) MkdirAll(dir string, perm os.FileMode) error {
+	defer fs.turn()()
 	if err := fs.ask("mkdir", dir, 0); err != nil {
 		return err
 	}
@@ -130,6 +150,7 @@ type faultFile struct {
 
 // Write of a failing disk takes half of the bytes: a torn write is the harder case.
 func (f *faultFile) Write(p []byte) (int, error) {
+	defer f.fs.turn()()
 	if err := f.fs.ask("write", f.name, len(p)); err != nil {
 		n, _ := f.File.Write(p[:len(p)/2])
 		return n, err
@@ -142,6 +163,7 @@ func (f *faultFile) Sync() error {
 	if f.dir {
 		kind = "syncdir"
 	}
+	defer f.fs.turn()()
 	if err := f.fs.ask(kind, f.name, 0); err != nil {
 		return err
 	}
@@ -149,6 +171,7 @@ func (f *faultFile) Sync() error {
 }
 
 func (f *faultFile) SyncData() error {
+	defer f.fs.turn()()
 	if err := f.fs.ask("sync", f.name, 0); err != nil {
 		return err
 	}
@@ -156,6 +179,7 @@ func (f *faultFile) SyncData() error {
 }
 
 func (f *faultFile) SyncTo(n int64) (bool, error) {
+	defer f.fs.turn()()
 	if err := f.fs.ask("sync", f.name, 0); err != nil {
 		return false, err
 	}
@@ -166,6 +190,7 @@ func (f *faultFile) Close() error {
 	if f.dir {
 		return f.File.Close()
 	}
+	defer f.fs.turn()()
 	err := f.fs.ask("close", f.name, 0)
 	return errors.Join(err, f.File.Close())
 }
