@@ -306,23 +306,31 @@ func (j *jsonText) text() (string, error) {
 	return j.unescape()
 }
 
+// unescape reads the rest of a string that has escapes. What it stands for is
+// never longer than how it is written, so one allocation does.
 func (j *jsonText) unescape() (string, error) {
-	var out strings.Builder
-	for j.i < len(j.s) {
-		n := strings.IndexAny(j.s[j.i:], `"\`)
-		if n < 0 {
-			break
+	end := j.i
+	for end < len(j.s) && j.s[end] != '"' {
+		if j.s[end] == '\\' {
+			end++
 		}
-		out.WriteString(j.s[j.i : j.i+n])
-		j.i += n + 1
-		if j.s[j.i-1] == '"' {
+		end++
+	}
+	if end >= len(j.s) {
+		return "", j.wrong("string without end")
+	}
+	var out strings.Builder
+	out.Grow(end - j.i)
+	for {
+		n := strings.IndexByte(j.s[j.i:end], '\\')
+		if n < 0 {
+			out.WriteString(j.s[j.i:end])
+			j.i = end + 1
 			return out.String(), nil
 		}
-		if j.i == len(j.s) {
-			break
-		}
-		c := j.s[j.i]
-		j.i++
+		out.WriteString(j.s[j.i : j.i+n])
+		c := j.s[j.i+n+1] // the loop above saw that it is there
+		j.i += n + 2
 		if c == 'u' {
 			r, err := j.escapedRune()
 			if err != nil {
@@ -337,7 +345,6 @@ func (j *jsonText) unescape() (string, error) {
 		}
 		out.WriteByte("\"\\/\b\f\n\r\t"[k])
 	}
-	return "", j.wrong("string without end")
 }
 
 // escapedRune reads what stands behind \u, with the second half of a surrogate

@@ -25,6 +25,9 @@ type frameReader struct {
 // next reads one frame into e. An io.EOF means the stream ended between frames.
 func (r *frameReader) next(e *envelope, accord *accord) error {
 	if err := r.ensure(prefixSize); err != nil {
+		if have := r.buf[r.from:r.to]; len(have) >= 2 && hint(have) != "" {
+			return malformed("%d bytes and the end%s", len(have), hint(have))
+		}
 		return err
 	}
 	p, err := parsePrefix(r.buf[r.from:r.to], r.maxFrame, accord.mayRead.Load())

@@ -135,7 +135,7 @@ func TestMalformedFramesAreRefused(t *testing.T) {
 		"header over 1 MiB":       {0, 0x20, 0, 4, 0, 0x20, 0, 0},
 		"serialize type 3":        wireFrame(3, "{}", ""),
 		"serialize type 255":      wireFrame(255, "{}", ""),
-		"msgpack not agreed on":   wireFrame(2, "\x97\x01\x02\x03\x04\x05\xa0\x90", ""),
+		"msgpack not agreed on":   wireFrame(2, "\x97\x01\x02\x03\x04\x05\xa0\xa0", ""),
 		"empty JSON":              wireFrame(0, "", ""),
 		"JSON array":              wireFrame(0, "[]", ""),
 		"JSON cut":                wireFrame(0, `{"code":1`, ""),
@@ -173,9 +173,10 @@ func TestMalformedFramesAreRefused(t *testing.T) {
 		}
 	}
 	for name, header := range map[string]string{
-		"empty": "", "a map": "\x80", "short": "\x93\x01\x02\x03", "odd fields": "\x97\x01\x02\x03\x04\x05\xa0\x91\xa1a",
-		"text behind": "\x97\x01\x02\x03\x04\x05\xa0\x90x", "huge array": "\x97\x01\x02\x03\x04\x05\xa0\xdd\xff\xff\xff\xff",
-		"huge text": "\x97\x01\x02\x03\x04\x05\xdb\xff\xff\xff\xff", "code is text": "\x97\xa1x\x02\x03\x04\x05\xa0\x90",
+		"empty": "", "a map": "\x80", "short": "\x93\x01\x02\x03", "odd fields": "\x97\x01\x02\x03\x04\x05\xa0\xa2\x01a",
+		"field beyond": "\x97\x01\x02\x03\x04\x05\xa0\xa4\x01a\x02b", "endless length": "\x97\x01\x02\x03\x04\x05\xa0\xa6\xff\xff\xff\xff\xff\xff",
+		"text behind": "\x97\x01\x02\x03\x04\x05\xa0\xa0x", "huge array": "\x97\x01\x02\x03\x04\x05\xa0\xdd\xff\xff\xff\xff",
+		"huge text": "\x97\x01\x02\x03\x04\x05\xdb\xff\xff\xff\xff", "code is text": "\x97\xa1x\x02\x03\x04\x05\xa0\xa0",
 	} {
 		var f Frame
 		if err := parseFrame(&f, wireFrame(2, header, ""), defaultMaxFrame, true); !errors.Is(err, errMalformed) {

@@ -30,16 +30,17 @@ type settings struct {
 	callTimeout      time.Duration
 }
 
-var encodings = map[string]transport.Encoding{
-	"json": transport.EncodeJSON, "rocketmq": transport.EncodeRocketMQ, "msgpack": transport.EncodeMsgPack,
-}
+var encodings = []struct {
+	name string
+	transport.Encoding
+}{{"json", transport.EncodeJSON}, {"rocketmq", transport.EncodeRocketMQ}, {"msgpack", transport.EncodeMsgPack}}
 
 func networks() []network {
 	all := []network{{"memory", memoryNetwork(transport.EncodeDefault)}}
-	for name, e := range encodings {
+	for _, e := range encodings {
 		all = append(all,
-			network{"memory-" + name, memoryNetwork(e)},
-			network{"tcp-" + name, tcpNetwork(e, false)})
+			network{"memory-" + e.name, memoryNetwork(e.Encoding)},
+			network{"tcp-" + e.name, tcpNetwork(e.Encoding, false)})
 	}
 	return append(all, network{"tls", tcpNetwork(transport.EncodeDefault, true)})
 }

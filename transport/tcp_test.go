@@ -116,7 +116,7 @@ func TestForeignPeersNeverSeeTheUpgrade(t *testing.T) {
 func TestAPeerThatAsksMayUseMsgPack(t *testing.T) {
 	tr := transport.NewTCP(transport.TCPConfig{})
 	l := listen(t, tr, suite(nil))
-	packed := append([]byte{0, 0, 0, 12, 2, 0, 0, 8}, 0x97, 10, 9, 1, 5, 0, 0xa0, 0x90)
+	packed := append([]byte{0, 0, 0, 12, 2, 0, 0, 8}, 0x97, 10, 9, 1, 5, 0, 0xa0, 0xa0)
 	eager := rawDial(t, l.Addr())
 	if _, err := eager.Write(packed); err != nil {
 		t.Fatal(err)

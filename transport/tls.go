@@ -38,7 +38,7 @@ func (t *TCP) clientTLS(ctx context.Context, raw net.Conn, addr string) (net.Con
 	if err == nil {
 		return c, nil
 	}
-	var alert tls.AlertError
+	var alert *net.OpError // "remote error": what crypto/tls makes of an alert
 	var notTLS tls.RecordHeaderError
 	if errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &notTLS) ||
 		errors.As(err, &alert) {
