@@ -227,7 +227,10 @@ func (d *Delivery) readProperties() {
 		case wire.PropKeys:
 			d.Keys = strings.Fields(value)
 		case wire.PropRetryTopic:
-			d.Topic = value
+			// RocketMQ: a dead letter keeps this property too, and its own topic.
+			if strings.HasPrefix(d.Queue.Topic, retryPrefix) {
+				d.Topic = value
+			}
 		case wire.PropShardingKey:
 			d.ShardKey = value
 		default:
