@@ -132,8 +132,19 @@ func isDiskFull(err error) bool {
 // isLog reports whether name is a write-ahead log of Pebble's.
 func isLog(name string) bool { return strings.HasSuffix(name, ".log") }
 
+// markerPrefix begins the names of the files whose existence tells Pebble which manifest is the valid one.
+const markerPrefix = "marker."
+
 // Create implements vfs.FS. After a freeze, and when it fails itself, it gives a file that exists only in memory.
+//
+// Before a marker is created, the directory is synced: Pebble syncs it only afterwards, so that after a power loss the
+// marker could be there without the manifest it names, and the store would not open.
 func (fs *fileSystem) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if !fs.frozen() && strings.HasPrefix(fs.inner.PathBase(name), markerPrefix) {
+		if err := syncDir(fs.inner, fs.inner.PathDir(name)); err != nil {
+			fs.failOp("sync the directory of", name, err)
+		}
+	}
 	if fs.frozen() {
 		return fs.newSink(name), nil
 	}

@@ -140,6 +140,19 @@ func TestFrozenFileSystemLeavesTheDiskAsItWas(t *testing.T) {
 	}
 }
 
+// A marker on the disk without the manifest it names would keep a store from opening.
+func TestMarkerReachesTheDiskAfterWhatItNames(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	fs := newFS(mem, fsOptions{})
+	f := createFile(t, fs, "MANIFEST-000001")
+	must(t, f.Sync())
+	must(t, f.Close())
+	must(t, createFile(t, fs, "marker.manifest.000001.MANIFEST-000001").Close())
+	if _, err := mem.CrashClone(vfs.CrashCloneCfg{}).Stat("MANIFEST-000001"); err != nil {
+		t.Errorf("the manifest could be lost when the marker is written: %v", err)
+	}
+}
+
 func TestRefusalsThatAreAnswersDoNotFreeze(t *testing.T) {
 	fs := newFS(smallDisk(t), fsOptions{})
 	if err := fs.Remove("missing"); !errors.Is(err, os.ErrNotExist) {
