@@ -219,7 +219,7 @@ func (op *sendOp) Completed(_ *storage.Request, err error) {
 		bytes += int64(len(op.Records[i].Bytes))
 	}
 	op.b.stats.stored(op.topic.counters, len(op.Records), bytes, time.Since(op.arrived))
-	op.Records, op.body = nil, nil // the answer may wait for a slow peer: do not hold the message
+	op.Request, op.body, op.header = storage.Request{}, nil, nil // the answer may wait for a slow peer: do not hold the message
 	op.reply(&op.frame)
 	op.b.sends.leave()
 }

@@ -182,6 +182,9 @@ func (b *Broker) changeSettings(ctx context.Context, values map[string]string) e
 		return err
 	}
 	b.settings.Store(s)
+	if err := b.addBootTopics(ctx); err != nil { // automatic creation may have come with this change
+		return err
+	}
 	b.topics.touch() // the permission is part of what name servers are told
 	b.registry.change()
 	return nil

@@ -45,11 +45,14 @@ func (b *Broker) bootTopics() []wire.TopicConfig {
 	return topics
 }
 
-// addBootTopics makes the system topics known. The store's part of them is made
-// in one group.
+// addBootTopics makes the system topics known that are not yet. The store's part
+// of them is made in one group.
 func (b *Broker) addBootTopics(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, c := range b.bootTopics() {
+		if t, ok := b.topics.lookup(c.TopicName); ok && t.system {
+			continue
+		}
 		g.Go(func() error {
 			t, err := b.store.OpenTopic(ctx, c.TopicName)
 			if err != nil {

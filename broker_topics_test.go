@@ -84,6 +84,12 @@ func TestAutoCreateSwitchedOffWhileRunning(t *testing.T) {
 	r.refusedWith(wire.TopicNotExist, r.send(message("t"), "x"), "create it first")
 }
 
+func TestAutoCreateSwitchedOnWhileRunning(t *testing.T) {
+	r := startBroker(t, BrokerConfig{DisableAutoCreateTopic: true})
+	r.must(wire.CodeUpdateBrokerConfig, nil, []byte("autoCreateTopicEnable=true\n"))
+	r.stored(message("t"), "x")
+}
+
 func TestBatchCreatesTheTopic(t *testing.T) {
 	r := startBroker(t, BrokerConfig{})
 	body, err := wire.AppendBatch(nil, []wire.BatchMessage{{Body: []byte("a")}, {Body: []byte("b")}, {Body: []byte("c")}})
