@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type routeEntry struct {
 	standIn atomic.Pointer[topicRoute] // TBW102's, while publishing and own is nil
 	publish atomic.Bool                // the stand-in is wanted
 	watched atomic.Bool                // stays in the cache also while there is no route
+	kept    atomic.Bool                // the name servers no longer know the route
 	turn    atomic.Uint32              // round robin over the queues
 
 	mu     sync.Mutex // never held across a look-up
@@ -182,8 +184,10 @@ func (c *client) fetch(ctx context.Context, e *routeEntry) (own, standIn *topicR
 func (c *client) install(e *routeEntry, own, standIn *topicRoute) {
 	before := e.publishRoute()
 	if own == nil && before != nil && (!before.standIn || standIn == nil) && c.anyLive(before) {
+		e.kept.Store(true)
 		return
 	}
+	e.kept.Store(false)
 	e.own.Store(own)
 	e.standIn.Store(standIn)
 	if after := e.publishRoute(); !after.equal(before) {
@@ -219,14 +223,15 @@ func (c *client) forgetRoute(topic string) {
 func (c *client) rebuildBrokers() {
 	c.routes.mu.Lock()
 	table := make(brokerTable)
-	c.routes.entries.Range(func(_, v any) bool {
-		if r := v.(*routeEntry).publishRoute(); r != nil {
-			for name, addrs := range r.brokers {
-				table[name] = addrs
+	for _, kept := range []bool{true, false} { // what name servers say now counts for more
+		c.routes.entries.Range(func(_, v any) bool {
+			e := v.(*routeEntry)
+			if r := e.publishRoute(); r != nil && e.kept.Load() == kept {
+				maps.Copy(table, r.brokers)
 			}
-		}
-		return true
-	})
+			return true
+		})
+	}
 	before := c.routes.brokers.Swap(&table)
 	c.routes.mu.Unlock()
 

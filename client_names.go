@@ -86,10 +86,10 @@ func (n *nameServers) route(ctx context.Context, topic string) (wire.RouteData, 
 	return wire.RouteData{}, fmt.Errorf("%w: %w", ErrNoNameServer, errors.Join(failed...))
 }
 
-// ask makes one try, with a share of the time left so that the other tries get
-// theirs. A connection on which no answer came in time is closed.
+// ask makes one try. Its time limit leaves some for the other servers, within the
+// time that a send waits for its route. A connection on which no answer came in time is closed.
 func (n *nameServers) ask(ctx context.Context, addr string, tries int, h transport.Header) (*transport.Frame, error) {
-	limit := callTimeout
+	limit := max(callTimeout/time.Duration(len(n.addrs)), minTryLimit)
 	if at, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(at)/time.Duration(tries))
 	}

@@ -354,3 +354,52 @@ func TestClientsOfOneProcessShareNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestRoundsOfStartUseAndCloseLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t, 2, 4)
+		for range 100 {
+			p := c.producer(t, nil)
+			if _, err := p.Send(t.Context(), textMessage("t", "x")); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.SendAsync(t.Context(), textMessage("t", "x"), func(*SendResult, error) {}); err != nil {
+				t.Fatal(err)
+			}
+			p.Close()
+			p.Close()
+		}
+		synctest.Wait()
+		for _, b := range c.brokers {
+			if _, open := b.connections(); len(open) != 0 {
+				t.Errorf("%d connections left to %s", len(open), b.name)
+			}
+		}
+		c.names.down()
+		for range 100 {
+			p, err := NewProducer(ProducerConfig{Transport: c.net, NameServers: []string{c.names.addr}, Group: "g"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := p.Start(ctx); !errors.Is(err, ErrNoNameServer) {
+				t.Error(err)
+			}
+			cancel()
+		}
+	})
+}
+
+func TestFirstSendDoesNotWaitInVainForAHangingNameServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t, 1, 4)
+		other := newFakeNames(t, c.net, "127.0.0.2:9876")
+		p := c.producer(t, func(cfg *ProducerConfig) { cfg.NameServers = []string{c.names.addr, other.addr} })
+		other.set("t", 4, c.brokers...)
+		c.names.setHang(p.client.names.order()[0] == c.names.addr)
+		other.setHang(p.client.names.order()[0] == other.addr)
+		if _, err := p.Send(t.Context(), textMessage("t", "x")); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -91,8 +91,8 @@ func (cfg *ProducerConfig) complete() error {
 		fault("mq: ProducerConfig.CallbackWorkers is %d, the range is 1 to 1024", cfg.CallbackWorkers)
 	}
 	cfg.MaxMessageSize = orDefault(cfg.MaxMessageSize, wire.MaxBodyBytes)
-	if cfg.MaxMessageSize < 0 || cfg.MaxMessageSize > wire.MaxFrameBytes/2 {
-		fault("mq: ProducerConfig.MaxMessageSize is %d, the range is 1 to %d", cfg.MaxMessageSize, wire.MaxFrameBytes/2)
+	if limit := wire.MaxFrameBytes - 128<<10; cfg.MaxMessageSize < 0 || cfg.MaxMessageSize > limit { // a frame has a header too
+		fault("mq: ProducerConfig.MaxMessageSize is %d, the range is 1 to %d", cfg.MaxMessageSize, limit)
 	}
 	cfg.DefaultQueues = orDefault(cfg.DefaultQueues, 4)
 	if cfg.DefaultQueues < 0 || cfg.DefaultQueues > 1024 {
@@ -122,6 +122,7 @@ type Producer struct {
 	window    *sendWindow
 	callbacks *callbackQueue
 	chains    sendChains
+	sends     sync.Pool        // of *send, for reuse
 	keys      *wire.UniqueKeys // set by Start
 
 	faultsMu sync.Mutex

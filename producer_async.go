@@ -41,6 +41,7 @@ func (p *Producer) SendAsync(ctx context.Context, m *Message, done func(*SendRes
 	s := p.newSend(ctx, p.cfg.Retries+1)
 	s.callback, s.size = done, size
 	if err := p.prepare(s, m); err != nil {
+		s.recycle()
 		p.window.release(size)
 		return err
 	}
@@ -54,6 +55,7 @@ func (p *Producer) SendAsync(ctx context.Context, m *Message, done func(*SendRes
 		if s.chained {
 			p.chains.end(s, err)
 		}
+		s.recycle()
 		p.window.release(size)
 		return err
 	}
@@ -101,7 +103,9 @@ func (s *send) finish(r *SendResult, err error) {
 	if s.chained {
 		s.p.chains.end(s, err)
 	}
-	s.p.window.release(s.size)
+	p, size := s.p, s.size
+	s.recycle()
+	p.window.release(size)
 }
 
 // errWindow says why there was no place.

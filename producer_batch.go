@@ -20,6 +20,7 @@ func (p *Producer) SendBatch(ctx context.Context, messages []*Message) (*SendRes
 	}
 	defer p.window.leave()
 	s := p.newSend(ctx, p.cfg.Retries+1)
+	defer s.recycle()
 	if err := p.prepareBatch(s, messages); err != nil {
 		return nil, sendError(messages, err)
 	}
@@ -62,7 +63,7 @@ func (p *Producer) prepareBatch(s *send, messages []*Message) error {
 		return illegal("Batch", "takes %d bytes, the limit is %d; send it in parts", len(body), p.cfg.MaxMessageSize)
 	}
 	s.body, s.id, s.code = body, strings.Join(ids, ","), wire.CodeSendBatchMessage
-	s.first.header = wire.SendRequestV2{
+	s.request = wire.SendRequestV2{
 		ProducerGroup:         p.cfg.Group,
 		Topic:                 messages[0].Topic,
 		DefaultTopic:          autoCreateTopic,
@@ -71,7 +72,7 @@ func (p *Producer) prepareBatch(s *send, messages []*Message) error {
 		Batch:                 true,
 	}
 	if messages[0].NoFlush {
-		s.first.header.Properties = wire.PropWait + "\x01false"
+		s.request.Properties = wire.PropWait + "\x01false"
 	}
 	s.entry = p.client.routes.entry(messages[0].Topic)
 	return nil

@@ -13,17 +13,8 @@ import (
 // propertiesText writes a message's properties as they travel: once, into one
 // buffer of the right size.
 func propertiesText(m *Message, id string) (string, error) {
-	size := propertySize(wire.PropUniqueKey, id) + propertySize(wire.PropTags, m.Tag) +
-		propertySize(wire.PropShardingKey, m.ShardKey) + len(wire.PropWait) + 8 + len(wire.PropDelay) + 4
-	for _, key := range m.Keys {
-		size += len(key) + 1
-	}
-	size += len(wire.PropKeys) + 2
-	for name, value := range m.Properties {
-		size += propertySize(name, value)
-	}
 	var b strings.Builder
-	b.Grow(size)
+	b.Grow(propertiesSize(m, id))
 	b.WriteString(wire.PropUniqueKey)
 	b.WriteByte(1)
 	b.WriteString(id)
@@ -52,6 +43,30 @@ func propertiesText(m *Message, id string) (string, error) {
 	return b.String(), nil
 }
 
+// propertiesSize is at least the length of the text, and not much more.
+func propertiesSize(m *Message, id string) int {
+	size := propertySize(wire.PropUniqueKey, id)
+	if m.Tag != "" {
+		size += propertySize(wire.PropTags, m.Tag)
+	}
+	for _, key := range m.Keys {
+		size += propertySize(wire.PropKeys, key) // too much from the second on
+	}
+	if m.ShardKey != "" {
+		size += propertySize(wire.PropShardingKey, m.ShardKey)
+	}
+	if m.DelayLevel > 0 {
+		size += propertySize(wire.PropDelay, "18")
+	}
+	if m.NoFlush {
+		size += propertySize(wire.PropWait, "false")
+	}
+	for name, value := range m.Properties {
+		size += propertySize(name, value)
+	}
+	return size
+}
+
 func propertySize(name, value string) int { return len(name) + len(value) + 2 }
 
 func writeProperty(b *strings.Builder, name, value string) {
@@ -76,7 +91,7 @@ func (p *Producer) prepare(s *send, m *Message) error {
 	}
 	s.body = body
 	s.code = wire.CodeSendMessageV2
-	s.first.header = wire.SendRequestV2{
+	s.request = wire.SendRequestV2{
 		ProducerGroup:         p.cfg.Group,
 		Topic:                 m.Topic,
 		DefaultTopic:          autoCreateTopic,
@@ -108,10 +123,23 @@ func (p *Producer) copyBody(body []byte) ([]byte, int32, error) {
 
 // newSend begins a send whose time limit runs from now.
 func (p *Producer) newSend(ctx context.Context, tries int) *send {
+	s, ok := p.sends.Get().(*send)
+	if !ok {
+		s = &send{p: p}
+		s.answer = s.answered
+	}
 	now := time.Now()
-	s := &send{p: p, ctx: ctx, began: now, deadline: now.Add(p.cfg.SendTimeout), maxTries: tries}
+	s.ctx, s.began, s.deadline, s.maxTries = ctx, now, now.Add(p.cfg.SendTimeout), tries
 	if at, ok := ctx.Deadline(); ok && at.Before(s.deadline) {
 		s.deadline = at
 	}
 	return s
+}
+
+// recycle gives a send back that nobody refers to any more: it was answered, or
+// there will be no answer.
+func (s *send) recycle() {
+	p := s.p
+	*s = send{p: p, answer: s.answer, done: s.done, failed: s.failed[:0]}
+	p.sends.Put(s)
 }

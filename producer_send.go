@@ -55,6 +55,7 @@ func (p *Producer) sendWaiting(ctx context.Context, m *Message, direct func(*sen
 	}
 	defer p.window.leave()
 	s := p.newSend(ctx, p.cfg.Retries+1)
+	defer s.recycle()
 	if err := p.prepare(s, m); err != nil {
 		return nil, err
 	}
@@ -78,13 +79,14 @@ func (p *Producer) SendOneway(ctx context.Context, m *Message) error {
 	}
 	defer p.window.leave()
 	s := p.newSend(ctx, 1)
+	defer s.recycle()
 	if err := p.prepare(s, m); err != nil {
 		return err
 	}
 	if err := s.aim(s.began); err != nil {
 		return s.failure(err)
 	}
-	f := s.attempt(1)
+	f := s.attempt()
 	f.Flag = transport.FlagOneWay
 	ctx, cancel := context.WithDeadline(ctx, s.deadline)
 	defer cancel()
@@ -121,19 +123,23 @@ type send struct {
 	avoid    string   // broker of the last failed try
 	failed   []string // brokers of all failed tries
 
-	frame *transport.Frame // the answer to the last try, or err
+	reply *transport.Frame // the answer to the last try, or err
 	err   error
 
-	done     chan struct{} // of a waiting send: a value for each answered try
-	callback func(*SendResult, error)
-	size     int // what it took of the window
+	done     chan struct{}            // of a waiting send: a value for each answered try
+	callback func(*SendResult, error) // of an asynchronous one
+	size     int                      // what it took of the window
 	chained  bool
 
-	first attempt
+	request wire.SendRequestV2 // what all tries have in common
+
+	// answer is the method answered, bound once: a send is used again for others.
+	answer func(*transport.Frame, error)
 }
 
 // An attempt is what one try hands to the connection: never written again, since
-// in memory the broker reads the very same.
+// in memory the broker reads the very same, and may keep it for longer than the
+// send lasts.
 type attempt struct {
 	frame  transport.Frame
 	header wire.SendRequestV2
@@ -145,7 +151,9 @@ func (s *send) op() string { return "send to " + s.entry.topic }
 
 // wait makes tries until one succeeds or none is left.
 func (s *send) wait() (*SendResult, error) {
-	s.done = make(chan struct{}, 1)
+	if s.done == nil {
+		s.done = make(chan struct{}, 1)
+	}
 	for {
 		err := s.try()
 		if err == nil {
@@ -181,7 +189,7 @@ func (s *send) try() error {
 	if err := s.aim(now); err != nil {
 		return err
 	}
-	if err := s.p.client.goCall(s.ctx, s.addr, s.attempt(s.tries), now.Add(limit), s.answered); err != nil {
+	if err := s.p.client.goCall(s.ctx, s.addr, s.attempt(), now.Add(limit), s.answer); err != nil {
 		s.mark(true)
 		return s.p.client.callError(s.op(), s.addr, err)
 	}
@@ -189,11 +197,8 @@ func (s *send) try() error {
 }
 
 // attempt makes the frame of a try.
-func (s *send) attempt(try int) *transport.Frame {
-	a := &s.first
-	if try > 1 {
-		a = &attempt{header: s.first.header}
-	}
+func (s *send) attempt() *transport.Frame {
+	a := &attempt{header: s.request}
 	a.header.QueueID = int32(s.target.ID)
 	a.header.BrokerName = s.target.Broker
 	a.frame = transport.Frame{Code: s.code, Header: &a.header, Body: s.body}
@@ -259,8 +264,8 @@ func (p *Producer) pickQueue(now time.Time, queues []Queue, turn uint32, avoid s
 
 // answered takes the outcome of a try. It runs on the connection's reader.
 func (s *send) answered(f *transport.Frame, err error) {
-	s.frame, s.err = f, err
-	if s.done != nil {
+	s.reply, s.err = f, err
+	if s.callback == nil {
 		s.done <- struct{}{} // has room: one answer to a try
 		return
 	}
@@ -273,15 +278,15 @@ func (s *send) outcome() (*SendResult, error) {
 		s.mark(true)
 		return nil, s.p.client.callError(s.op(), s.addr, s.err)
 	}
-	status, stored := sendStatusOf(s.frame.Code)
+	status, stored := sendStatusOf(s.reply.Code)
 	s.mark(!stored)
 	if !stored {
-		if s.frame.Code == wire.TopicNotExist {
+		if s.reply.Code == wire.TopicNotExist {
 			s.p.client.forgetRoute(s.entry.topic)
 		}
-		return nil, answerError(s.op(), s.addr, s.frame)
+		return nil, answerError(s.op(), s.addr, s.reply)
 	}
-	h, err := transport.HeaderOf[wire.SendResponse](s.frame)
+	h, err := transport.HeaderOf[wire.SendResponse](s.reply)
 	if err != nil {
 		s.maxTries = s.tries // it is stored: not again
 		return nil, &Error{Op: s.op(), Addr: s.addr, Err: fmt.Errorf("stored, but the answer is malformed: %w", err)}
