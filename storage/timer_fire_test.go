@@ -28,7 +28,8 @@ func loneTimers(t *testing.T) (*timers, func(deliverAt time.Duration) timerKey) 
 		r := bodyRecord(&Topic{}, 0, "m")
 		r.DeliverAt = time.Now().Add(delay).UnixMilli()
 		must(t, x.add(b, &r))
-		_, key, _, _, err := b.Reader().Next()
+		content := b.Reader()
+		_, key, _, _, err := content.Next()
 		must(t, err)
 		return parseTimerKey(slices.Clone(key))
 	}
@@ -45,8 +46,9 @@ func TestFiringStaysBelowTheGroupsUnderWay(t *testing.T) {
 		second := add(-time.Hour)
 		must(t, x.seal(b))
 		time.Sleep(10 * time.Millisecond)
-		third := add(time.Millisecond)
+		third := add(-time.Hour)
 		for i, key := range []timerKey{first, second, third} {
+			time.Sleep(10 * time.Millisecond)
 			if _, bound, limited := x.begin(); bound >= key.due || !limited {
 				t.Fatalf("with group %d under way firing goes up to %d, its timer is at %d", i, bound, key.due)
 			}
