@@ -105,6 +105,13 @@ func (h *pullHolds) take(p *pull) bool {
 	return h.remove(p)
 }
 
+// has tells whether p is held.
+func (h *pullHolds) has(p *pull) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return p.hold.in
+}
+
 func (h *pullHolds) remove(p *pull) bool {
 	if !p.hold.in {
 		return false

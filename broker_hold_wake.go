@@ -110,9 +110,10 @@ func (b *Broker) readHeld(p *pull) {
 		}
 		done = b.outcome(p, read.Offset, res)
 	}
-	// A growth that came while cold was set woke nobody.
 	p.cold.Store(false)
-	b.lookAt(p)
+	if b.holds.has(p) {
+		b.lookAt(p) // a growth that came while cold was set woke nobody
+	}
 }
 
 // rouseHolds makes runHolds look at the deadlines again.

@@ -133,15 +133,8 @@ func (b *Broker) handleEarliestTime(_ context.Context, _ transport.Conn, req *tr
 		if !ok {
 			return answer(res, nil)
 		}
-		first, _, err := b.store.Bounds(t, h.QueueID)
-		if err == nil {
-			var at int64
-			var found bool
-			if at, found, err = b.store.StoreTime(t, h.QueueID, first); found {
-				res.Timestamp = at
-			}
-		}
-		if err != nil {
+		var err error
+		if res.Timestamp, err = b.store.EarliestStoreTime(t, h.QueueID); err != nil {
 			return storeRefusal(fmt.Sprintf("queue %d of topic %s", h.QueueID, h.Topic), err)
 		}
 		return answer(res, nil)
