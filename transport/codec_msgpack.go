@@ -14,7 +14,6 @@ import (
 // They are written from bytes and read into a string, which MSGPACK's old texts
 // do not tell apart; so neither direction copies them twice.
 type packedHeader[text []byte | string] struct {
-	_struct  bool `codec:",toarray"`
 	Code     int32
 	Language int8
 	Version  int32
@@ -24,7 +23,11 @@ type packedHeader[text []byte | string] struct {
 	Fields   text
 }
 
-var msgpackHandle = &codec.MsgpackHandle{}
+var msgpackHandle = func() *codec.MsgpackHandle {
+	h := new(codec.MsgpackHandle)
+	h.StructToArray = true
+	return h
+}()
 
 // A packer is an encoder with the space it writes to.
 type packer struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -91,11 +92,12 @@ func (l *tcpListener) serve(raw net.Conn) {
 	}
 	c := l.tcp.newConn(l.ctx, raw, stream, l.table, l.log)
 	l.mu.Lock()
-	if l.closed {
-		c.shut(errListenerClosed, false)
-	}
+	closed := l.closed
 	l.conns[raw] = c
 	l.mu.Unlock()
+	if closed {
+		c.shut(errListenerClosed, false)
+	}
 	c.begin()
 	go c.write()
 	c.read(first)
@@ -110,17 +112,14 @@ func (l *tcpListener) Close() error {
 	}
 	l.mu.Lock()
 	l.closed = true
-	var open []*tcpConn
-	for raw, c := range l.conns {
+	open := maps.Clone(l.conns)
+	l.mu.Unlock()
+	for raw, c := range open {
 		if c == nil {
 			raw.Close() // its goroutine waits for bytes and tells the outcome
 		} else {
-			open = append(open, c)
+			c.shut(errListenerClosed, true)
 		}
-	}
-	l.mu.Unlock()
-	for _, c := range open {
-		c.shut(errListenerClosed, true)
 	}
 	l.cancel()
 	l.tasks.Wait()

@@ -145,7 +145,7 @@ func TestOursAsksOnceAndHonoursTheAnswer(t *testing.T) {
 	defer ln.Close()
 	tr := transport.NewTCP(transport.TCPConfig{})
 	headers := make(chan string, 10)
-	consent := ""
+	var consents atomic.Bool
 	go func() { // a foreign server that answers everything, with consent when told
 		for {
 			c, err := ln.Accept()
@@ -162,6 +162,10 @@ func TestOursAsksOnceAndHonoursTheAnswer(t *testing.T) {
 					break
 				}
 				headers <- string(prefix[4]) + string(rest)
+				consent := ""
+				if consents.Load() {
+					consent = `,"extFields":{"pmq":"1"}`
+				}
 				if _, err := c.Write(javaFrame(`{"flag":1,"opaque":`+string(rune('0'+opaque))+consent+`}`, "")); err != nil {
 					break
 				}
@@ -169,19 +173,21 @@ func TestOursAsksOnceAndHonoursTheAnswer(t *testing.T) {
 			c.Close()
 		}
 	}()
-	for _, consents := range []bool{false, true, false} {
-		if consent = ""; consents {
-			consent = `,"extFields":{"pmq":"1"}`
-		}
+	for _, agrees := range []bool{false, true, false} {
+		consents.Store(agrees)
 		c := dial(t, tr, ln.Addr().String(), nil)
 		for i := range 3 {
 			call(t, c, &transport.Frame{Code: 105, Fields: []string{"topic", "T"}})
 			h := <-headers
 			if asks := strings.Contains(h, `"pmq":"1"`); asks != (i == 0) {
-				t.Errorf("consent %v, request %d: asks is %v", consents, i, asks)
+				t.Errorf("consent %v, request %d: asks is %v", agrees, i, asks)
 			}
-			if want := byte(0); h[0] != want && !(consents && i > 0 && h[0] == 2) || consents && i > 0 && h[0] != 2 {
-				t.Errorf("consent %v, request %d: serialize type %d", consents, i, h[0])
+			want := transport.JSON
+			if agrees && i > 0 {
+				want = transport.MsgPack
+			}
+			if got := transport.Codec(h[0]); got != want {
+				t.Errorf("consent %v, request %d: came as %v", agrees, i, got)
 			}
 		}
 		c.Close()
@@ -318,6 +324,21 @@ func TestIdleConnectionsClose(t *testing.T) {
 		call(t, c, &transport.Frame{Code: codeEcho})
 	}
 	wait(t, c.Done(), "the idle connection to close")
+}
+
+func TestWritesAloneKeepAConnectionOpen(t *testing.T) {
+	server, client := serverTLS(t, "127.0.0.1", time.Now().Add(time.Hour))
+	for _, cfg := range []transport.TCPConfig{{}, {Client: client}} {
+		cfg.IdleTimeout = 100 * time.Millisecond
+		l := listen(t, transport.NewTCP(transport.TCPConfig{Server: server}), suite(nil))
+		c := dial(t, transport.NewTCP(cfg), l.Addr(), nil)
+		for start := time.Now(); time.Since(start) < 350*time.Millisecond; runtime.Gosched() {
+			if err := c.Send(&transport.Frame{Code: codeEcho}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		call(t, c, &transport.Frame{Code: codeEcho})
+	}
 }
 
 func TestTooManyConnectionsAreClosed(t *testing.T) {
