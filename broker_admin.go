@@ -135,7 +135,6 @@ func (b *Broker) handleUpdateConfig(ctx context.Context, _ transport.Conn, req *
 func (b *Broker) handleRuntimeInfo(_ context.Context, _ transport.Conn, _ *transport.Frame, reply func(*transport.Frame)) {
 	table := map[string]string{}
 	b.stats.runtime(table, time.Now())
-	st := b.store.Stats()
 	number := func(key string, n int64) { table[key] = strconv.FormatInt(n, 10) }
 	table["brokerVersionDesc"] = versionName
 	number("brokerVersion", protocolVersion)
@@ -147,7 +146,7 @@ func (b *Broker) handleRuntimeInfo(_ context.Context, _ transport.Conn, _ *trans
 	number("commitLogMinOffset", b.store.LogStart())
 	number("commitLogMaxOffset", b.store.LogEnd())
 	number("startAcceptSendRequestTimeStamp", b.settings.Load().acceptSendsFrom)
-	number("sendThreadPoolQueueSize", int64(st.Waiting))
+	number("sendThreadPoolQueueSize", b.sends.count.Load())
 	number("sendThreadPoolQueueCapacity", maxPendingSends)
 	for _, key := range []string{"sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueSize", "pullThreadPoolQueueHeadWaitTimeMills",
 		"queryThreadPoolQueueSize", "queryThreadPoolQueueHeadWaitTimeMills", "EndTransactionQueueSize", "dispatchBehindBytes",

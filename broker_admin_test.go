@@ -202,14 +202,20 @@ func TestUnknownCodeIsAnswered(t *testing.T) {
 // TestBrokerOverEveryTransport runs what a producer does over TCP, and over the
 // memory network with each header codec.
 func TestBrokerOverEveryTransport(t *testing.T) {
-	for name, make := range map[string]func() transport.Transport{
-		"TCP":      func() transport.Transport { return transport.NewTCP(transport.TCPConfig{}) },
-		"JSON":     func() transport.Transport { return transport.NewMemory(transport.MemoryConfig{Encoding: transport.EncodeJSON}) },
-		"ROCKETMQ": func() transport.Transport { return transport.NewMemory(transport.MemoryConfig{Encoding: transport.EncodeRocketMQ}) },
-		"MSGPACK":  func() transport.Transport { return transport.NewMemory(transport.MemoryConfig{Encoding: transport.EncodeMsgPack}) },
+	for name, network := range map[string]func() transport.Transport{
+		"TCP": func() transport.Transport { return transport.NewTCP(transport.TCPConfig{}) },
+		"JSON": func() transport.Transport {
+			return transport.NewMemory(transport.MemoryConfig{Encoding: transport.EncodeJSON})
+		},
+		"ROCKETMQ": func() transport.Transport {
+			return transport.NewMemory(transport.MemoryConfig{Encoding: transport.EncodeRocketMQ})
+		},
+		"MSGPACK": func() transport.Transport {
+			return transport.NewMemory(transport.MemoryConfig{Encoding: transport.EncodeMsgPack})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startBroker(t, BrokerConfig{Transport: make(), Listen: "127.0.0.1:0"})
+			r := startBroker(t, BrokerConfig{Transport: network(), Listen: "127.0.0.1:0"})
 			r.createTopic("t", 1, 6)
 			r.stored(message("t", wire.PropTags, "a", wire.PropKeys, "k"), "one")
 			short := wire.SendRequestV2(*message("fresh"))
