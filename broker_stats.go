@@ -26,8 +26,12 @@ type meter struct {
 
 func (m *meter) add(n int64) { m.total.Add(n) }
 
-// sample keeps the newest window+1 totals.
+// sample keeps the newest window+1 totals. The first sample follows a 0: the
+// meter was made since the last ones were taken.
 func (m *meter) sample(window int) {
+	if len(m.samples) == 0 {
+		m.samples = append(m.samples, 0)
+	}
 	if len(m.samples) > window {
 		m.samples = m.samples[:copy(m.samples, m.samples[len(m.samples)-window:])]
 	}
@@ -35,7 +39,7 @@ func (m *meter) sample(window int) {
 }
 
 // rate is the mean per second over the last window samples, or over as many as
-// there are. Fewer than two samples give 0.
+// there are.
 func (m *meter) rate(window int) float64 {
 	last := len(m.samples) - 1
 	if last < 1 {
@@ -75,14 +79,12 @@ type brokerStats struct {
 type dayTotals struct{ yesterday, today int64 }
 
 func newBrokerStats(now time.Time) *brokerStats {
-	s := &brokerStats{
+	return &brokerStats{
 		started:   now,
 		topics:    make(map[string]*topicCounters),
 		consumers: make(map[consumeKey]*consumeCounters),
 		day:       now.YearDay(),
 	}
-	s.sample(now)
-	return s
 }
 
 // topic returns the counters of a topic, the same ones until it is forgotten.

@@ -62,10 +62,6 @@ func TestGetRatesCountPullsAndMessagesApart(t *testing.T) {
 func TestConsumeRateOfAGroupIsOfOneTopicOrOfAll(t *testing.T) {
 	now := time.Now()
 	s := newBrokerStats(now)
-	s.pulled(s.consumer("g", "t"), 0, 0)
-	s.pulled(s.consumer("g", "u"), 0, 0)
-	s.pulled(s.consumer("h", "t"), 0, 0)
-	s.sample(now)
 	s.pulled(s.consumer("g", "t"), 20, 1)
 	s.pulled(s.consumer("g", "u"), 30, 1)
 	s.pulled(s.consumer("h", "t"), 70, 1)
