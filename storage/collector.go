@@ -16,7 +16,10 @@ func (s *Store) newCollector(r *Read, res ReadResult) *collector {
 	if scan <= 0 {
 		scan = defaultScan
 	}
-	c := &collector{r: r, res: res, farEnd: s.LogEnd() - r.FarBytes, scan: scan}
+	c := &collector{r: r, res: res, scan: scan}
+	if r.FarBytes > 0 {
+		c.farEnd = s.LogEnd() - r.FarBytes
+	}
 	c.res.Status = NoMatch
 	return c
 }

@@ -42,6 +42,12 @@ func openPebble(dir string, o Options, fs *fileSystem, lock *pebble.Lock) (*pebb
 			},
 		},
 	}
+	if o.inMemory() || o.FS != vfs.Default {
+		// Pebble's default scheduler looks every 100 ms whether more
+		// compactions are allowed, besides the end of each compaction. In a
+		// bubble that makes an idle day cost a million steps.
+		opts.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	}
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
 		return pebble.ValueSeparationPolicy{
 			Enabled:               true,

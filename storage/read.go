@@ -20,8 +20,8 @@ type Read struct {
 	Queue  int32
 	Offset int64
 	// Near bounds records within FarBytes of the log's end, Far those beyond,
-	// as RocketMQ distinguishes records in memory from records on disk. A zero
-	// Count or Bytes is no bound.
+	// as RocketMQ distinguishes records in memory from records on disk. With
+	// FarBytes 0 all records are near. A zero Count or Bytes is no bound.
 	Near, Far Limit
 	FarBytes  int64
 	// MaxScan is how many records are looked at; 0 means 800, the window of
