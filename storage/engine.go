@@ -29,6 +29,7 @@ func (s *Store) start(e *engine) error {
 	if err := s.openFiles(e); err != nil {
 		return errors.Join(err, s.closeFiles(e))
 	}
+	s.files.Store(e.fs)
 	e.life++
 	s.flights = newFlights(s)
 	e.lane = newLane(s, e)

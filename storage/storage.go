@@ -24,6 +24,7 @@ type Store struct {
 	readers   readers
 	trimmer   *trimmer
 	counts    counts
+	files     atomic.Pointer[fileSystem] // of the open engine, for its counters
 
 	segmentBytes     int64
 	logStart, logEnd atomic.Int64
