@@ -79,8 +79,11 @@ type Options struct {
 	// The slice is reused after it returns.
 	Grown func([]Growth)
 	// Failed is called once when a failed write froze the store, on a
-	// goroutine of the store.
+	// goroutine of the store. It must not call Close or Reopen, but may start
+	// a goroutine that does.
 	Failed func(error)
+
+	memtableBytes int // of Pebble; tests make logs rotate with less
 }
 
 // Growth says that a queue has new records below Next.
@@ -110,6 +113,7 @@ func (o Options) withDefaults() (Options, error) {
 	orDefault(&o.WaitTime, 200*time.Millisecond)
 	orDefault(&o.RingBytes, 32<<20)
 	orDefault(&o.CacheBytes, 64<<20)
+	orDefault(&o.memtableBytes, memtableBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -14,6 +14,7 @@ import (
 // must not rewrite a store that an older program still opens.
 const formatVersion = pebble.FormatValueSeparation
 
+// memtableBytes is the default size of Pebble's memtables.
 const memtableBytes = 32 << 20
 
 // openPebble opens the database. Failures that Pebble reports only to its
@@ -31,7 +32,7 @@ func openPebble(dir string, o Options, fs *fileSystem, lock *pebble.Lock) (*pebb
 		FlushDelayDeleteRange: 5 * time.Second,
 		// Three memtables of 32 MiB reach the rate of four of 64 MiB with half
 		// the memory.
-		MemTableSize:                memtableBytes,
+		MemTableSize:                uint64(o.memtableBytes),
 		MemTableStopWritesThreshold: 3,
 		BytesPerSync:                1 << 20,
 		Logger:                      pebbleLogger{o.Logger, fs},
@@ -42,12 +43,7 @@ func openPebble(dir string, o Options, fs *fileSystem, lock *pebble.Lock) (*pebb
 			},
 		},
 	}
-	if o.inMemory() || o.FS != vfs.Default {
-		// Pebble's default scheduler looks every 100 ms whether more
-		// compactions are allowed, besides the end of each compaction. In a
-		// bubble that makes an idle day cost a million steps.
-		opts.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
-	}
+	opts.Experimental.CompactionScheduler = &compactions{}
 	opts.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
 		return pebble.ValueSeparationPolicy{
 			Enabled:               true,
