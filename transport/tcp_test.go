@@ -313,31 +313,39 @@ func TestBodiesSurviveCutConnections(t *testing.T) {
 	}
 }
 
+// These two need real time, more of it than a busy machine takes for a round trip.
+
 func TestIdleConnectionsClose(t *testing.T) {
-	tr := transport.NewTCP(transport.TCPConfig{IdleTimeout: 150 * time.Millisecond})
+	t.Parallel()
+	tr := transport.NewTCP(transport.TCPConfig{IdleTimeout: 700 * time.Millisecond})
 	l := listen(t, tr, suite(nil))
 	silent := rawDial(t, l.Addr())
-	closedByPeer(t, silent)
 	c := dial(t, transport.NewTCP(transport.TCPConfig{}), l.Addr(), nil)
-	start := time.Now()
-	for time.Since(start) < 400*time.Millisecond { // traffic keeps it open
-		call(t, c, &transport.Frame{Code: codeEcho})
+	for start := time.Now(); time.Since(start) < 1500*time.Millisecond; {
+		call(t, c, &transport.Frame{Code: codeEcho}) // traffic keeps it open
 	}
+	closedByPeer(t, silent)
 	wait(t, c.Done(), "the idle connection to close")
 }
 
 func TestWritesAloneKeepAConnectionOpen(t *testing.T) {
 	server, client := serverTLS(t, "127.0.0.1", time.Now().Add(time.Hour))
-	for _, cfg := range []transport.TCPConfig{{}, {Client: client}} {
-		cfg.IdleTimeout = 100 * time.Millisecond
-		l := listen(t, transport.NewTCP(transport.TCPConfig{Server: server}), suite(nil))
-		c := dial(t, transport.NewTCP(cfg), l.Addr(), nil)
-		for start := time.Now(); time.Since(start) < 350*time.Millisecond; runtime.Gosched() {
-			if err := c.Send(&transport.Frame{Code: codeEcho}); err != nil {
-				t.Fatal(err)
+	for name, cfg := range map[string]transport.TCPConfig{"plain": {}, "tls": {Client: client}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg.IdleTimeout = 700 * time.Millisecond
+			seen := make(chan struct{}, 1)
+			table := suite(nil)
+			table.Handle(1, nil, func(context.Context, transport.Conn, *transport.Frame, func(*transport.Frame)) { seen <- struct{}{} })
+			c := dial(t, transport.NewTCP(cfg), listen(t, transport.NewTCP(transport.TCPConfig{Server: server}), table).Addr(), nil)
+			for start := time.Now(); time.Since(start) < 1500*time.Millisecond; {
+				if err := c.Send(&transport.Frame{Code: 1}); err != nil {
+					t.Fatal(err)
+				}
+				wait(t, seen, "a one-way request")
 			}
-		}
-		call(t, c, &transport.Frame{Code: codeEcho})
+			call(t, c, &transport.Frame{Code: codeEcho})
+		})
 	}
 }
 
