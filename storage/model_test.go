@@ -250,9 +250,13 @@ func (r *modelRun) byPosition(t *rapid.T) {
 		t.Skip("no records")
 	}
 	rec := rapid.SampledFrom(list).Draw(t, "record")
+	min, _, err := r.store.Bounds(mt.handle, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
 	got, err := r.store.RecordAt(rec.position)
 	switch {
-	case rec.position < r.store.LogStart():
+	case rec.offset < min:
 		if !errors.Is(err, ErrNotFound) {
 			t.Fatalf("trimmed position %d: %v", rec.position, err)
 		}
