@@ -194,19 +194,6 @@ func (c *client) goCall(ctx context.Context, addr string, req *transport.Frame, 
 	return conn.Go(ctx, req, deadline, done)
 }
 
-// send is a request to addr that wants no answer, over the connection there is or
-// a new one.
-func (c *client) send(ctx context.Context, addr string, code int32, h transport.Header, body []byte) error {
-	conn, err := c.conns.connect(ctx, addr)
-	if err == nil {
-		err = conn.Send(&transport.Frame{Code: code, Header: h, Body: body, Flag: transport.FlagOneWay})
-	}
-	if err != nil {
-		return c.callError(fmt.Sprintf("one-way request %d", code), addr, err)
-	}
-	return nil
-}
-
 // callError is the package's callError, and says ErrClosed when it was this
 // client that closed the connection.
 func (c *client) callError(op, addr string, err error) error {

@@ -169,17 +169,6 @@ func (c *client) leaveAll() {
 	c.leave(leaving)
 }
 
-// leaveConsumer ends the membership in a consumer group and tells the brokers.
-func (c *client) leaveConsumer(group string) {
-	c.membersMu.Lock()
-	_, member := c.consumers[group]
-	delete(c.consumers, group)
-	c.membersMu.Unlock()
-	if member {
-		c.leave([]wire.UnregisterClientRequest{{ClientID: c.id, ConsumerGroup: group}})
-	}
-}
-
 func (c *client) leave(leaving []wire.UnregisterClientRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()

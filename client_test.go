@@ -168,14 +168,13 @@ func TestStandInRouteGivesWayToTheTopicsOwn(t *testing.T) {
 		c := newFakeCluster(t, 2, 4)
 		c.names.set(autoCreateTopic, 8, c.brokers...)
 		p := c.producer(t, nil)
-		r, err := p.Send(t.Context(), textMessage("new", "x"))
-		if err != nil {
+		if _, err := p.Send(t.Context(), textMessage("new", "x")); err != nil {
 			t.Fatal(err)
 		}
 		c.names.set("new", 1, c.brokers[1])
 		time.Sleep(routeInterval + time.Second)
 		for range 10 {
-			if r, err = p.Send(t.Context(), textMessage("new", "x")); err != nil || r.Queue != (Queue{"new", "broker-b", 0}) {
+			if r, err := p.Send(t.Context(), textMessage("new", "x")); err != nil || r.Queue != (Queue{"new", "broker-b", 0}) {
 				t.Fatalf("sent to %v, %v; the topic is on broker-b:0 only", r, err)
 			}
 		}
@@ -197,6 +196,9 @@ func TestUnknownTopicSaysHowToGoOn(t *testing.T) {
 		time.Sleep(3 * routeInterval)
 		if n := c.names.askedFor("nowhere"); n != before {
 			t.Errorf("a topic that is nowhere is still looked up")
+		}
+		if _, kept := p.client.routes.entries.Load("nowhere"); kept {
+			t.Error("a topic that is nowhere is still remembered")
 		}
 	})
 }
