@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pocketmq/mq/transport"
@@ -102,6 +103,8 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	}
 	if c.ConsumeTimeout == 0 {
 		c.ConsumeTimeout = 15 * time.Minute
+	} else if c.ConsumeTimeout > 0 && c.ConsumeTimeout < time.Second {
+		faults = append(faults, fmt.Errorf("mq: ConsumerConfig.ConsumeTimeout is %v, want at least 1s, or negative for unlimited", c.ConsumeTimeout))
 	}
 	if c.Start < FromLast || c.Start > FromTime {
 		faults = append(faults, fmt.Errorf("mq: ConsumerConfig.Start is %d, want FromLast, FromFirst or FromTime", c.Start))
@@ -150,9 +153,12 @@ type Consumer struct {
 
 	rebalanceNow chan struct{} // capacity 1
 
-	mu            sync.Mutex
-	subscriptions map[string]*topicListener // by topic, the retry topic included
-	assigned      map[Queue]*assignedQueue
+	subscriptions atomic.Pointer[map[string]*topicListener] // by topic; written under mu
+
+	mu          sync.Mutex
+	lastVersion int64           // of subscriptions
+	retired     map[string]bool // topics unsubscribed from whose queues may still be here
+	assigned    map[Queue]*assignedQueue
 }
 
 // NewConsumer checks the configuration and returns a consumer to be given
@@ -166,19 +172,21 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 		cfg.Transport = transport.NewTCP(transport.TCPConfig{Logger: cfg.Logger})
 	}
 	c := &Consumer{
-		cfg:           cfg,
-		log:           cfg.Logger.With("group", cfg.Group),
-		life:          newLifecycle(),
-		tasks:         newDispatcher(cfg.Concurrency),
-		rebalanceNow:  make(chan struct{}, 1),
-		subscriptions: make(map[string]*topicListener),
-		assigned:      make(map[Queue]*assignedQueue),
+		cfg:          cfg,
+		log:          cfg.Logger.With("group", cfg.Group),
+		life:         newLifecycle(),
+		tasks:        newDispatcher(cfg.Concurrency),
+		rebalanceNow: make(chan struct{}, 1),
+		retired:      make(map[string]bool),
+		assigned:     make(map[Queue]*assignedQueue),
 	}
 	c.life.last = c.leave
 	c.listening, c.stopListen = context.WithCancel(context.Background())
 	c.client = newClient(clientConfig{transport: cfg.Transport, nameServers: cfg.NameServers, id: cfg.ClientID, log: c.log})
 	c.serveBroker()
-	c.subscriptions[RetryTopic(cfg.Group)] = &topicListener{topic: RetryTopic(cfg.Group), data: allOf(RetryTopic(cfg.Group))}
+	retry := RetryTopic(cfg.Group)
+	c.subscriptions.Store(&map[string]*topicListener{})
+	c.setSubscription(retry, &topicListener{topic: retry, data: allOf(retry)})
 	return c, nil
 }
 
@@ -188,7 +196,7 @@ func (c *Consumer) Subscribe(topic string, filter Filter, listen Listener) error
 	if listen == nil {
 		return fmt.Errorf("mq: subscribe to %s: the listener is nil", topic)
 	}
-	return c.subscribe(topic, filter, func(ctx context.Context, batch []*Delivery) error { return listen(ctx, batch[0]) }, 1)
+	return c.subscribe(topic, filter, &topicListener{one: listen})
 }
 
 // SubscribeBatch is Subscribe for a listener that takes up to
@@ -197,41 +205,32 @@ func (c *Consumer) SubscribeBatch(topic string, filter Filter, listen BatchListe
 	if listen == nil {
 		return fmt.Errorf("mq: subscribe to %s: the listener is nil", topic)
 	}
-	return c.subscribe(topic, filter, listen, c.cfg.BatchSize)
+	return c.subscribe(topic, filter, &topicListener{many: listen, size: c.cfg.BatchSize})
 }
 
-func (c *Consumer) subscribe(topic string, filter Filter, listen BatchListener, batch int) error {
+func (c *Consumer) subscribe(topic string, filter Filter, s *topicListener) (err error) {
 	if err := checkName("Topic", topic, maxTopicLength); err != nil {
 		return fmt.Errorf("mq: subscribe: %w", err)
 	}
 	if topic == RetryTopic(c.cfg.Group) {
 		return fmt.Errorf("mq: subscribe: %s is subscribed to by itself", topic)
 	}
-	data, err := filter.subscription(topic)
-	if err != nil {
+	s.topic = topic
+	if s.data, err = filter.subscription(topic); err != nil {
 		return fmt.Errorf("mq: subscribe to %s: %w", topic, err)
 	}
-	c.mu.Lock()
-	c.subscriptions[topic] = &topicListener{topic: topic, data: data, listen: listen, batch: batch}
-	c.mu.Unlock()
+	c.setSubscription(topic, s)
 	c.client.watchTopics(topic)
-	c.subscriptionsChanged()
+	c.tellBrokers()
 	return nil
 }
 
 // Unsubscribe ends the delivery of a topic. A listener that is running for it
-// finishes; what it finishes then is not committed any more.
+// finishes; what it finishes within a second still counts, later it is not
+// committed any more.
 func (c *Consumer) Unsubscribe(topic string) {
-	if topic == RetryTopic(c.cfg.Group) {
-		return
-	}
-	c.mu.Lock()
-	_, known := c.subscriptions[topic]
-	delete(c.subscriptions, topic)
-	c.mu.Unlock()
-	if known {
-		c.client.unwatchTopic(topic)
-		c.subscriptionsChanged()
+	if topic != RetryTopic(c.cfg.Group) && c.setSubscription(topic, nil) {
+		c.wakeRebalance()
 	}
 }
 
@@ -245,10 +244,7 @@ func (c *Consumer) Start(ctx context.Context) error {
 }
 
 func (c *Consumer) up(ctx context.Context) error {
-	c.mu.Lock()
-	topics := len(c.subscriptions)
-	c.mu.Unlock()
-	if topics == 1 {
+	if len(c.subscribed()) == 1 {
 		return errors.New("mq: start consumer: nothing subscribed; call Subscribe before Start")
 	}
 	c.client.watchTopics(RetryTopic(c.cfg.Group))

@@ -3,6 +3,7 @@ package mq
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // dispatcher hands queues that have work to the workers. A queue is in the list
@@ -15,7 +16,7 @@ type dispatcher struct {
 	idlers  int           // workers waiting for wake
 	wake    chan struct{} // capacity: all workers, so that sending never blocks
 	running int           // workers that have a queue
-	drained bool
+	drained atomic.Bool   // set under mu, read without
 	quiet   chan struct{} // closed once drained and nobody is running
 }
 
@@ -27,7 +28,7 @@ func newDispatcher(workers int) *dispatcher {
 func (d *dispatcher) push(q *assignedQueue) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if q.ready || d.drained {
+	if q.ready || d.drained.Load() {
 		return
 	}
 	q.ready = true
@@ -57,7 +58,7 @@ func (d *dispatcher) next(ctx context.Context) *assignedQueue {
 func (d *dispatcher) take() (q *assignedQueue, drained bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.drained {
+	if d.drained.Load() {
 		return nil, true
 	}
 	if d.head == len(d.ready) {
@@ -90,24 +91,19 @@ func (d *dispatcher) done() {
 func (d *dispatcher) drain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.drained {
-		d.drained = true
+	if d.drained.CompareAndSwap(false, true) {
 		d.closeIfQuietLocked()
 	}
 }
 
 // stopping tells whether drain was called.
-func (d *dispatcher) stopping() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.drained
-}
+func (d *dispatcher) stopping() bool { return d.drained.Load() }
 
 // idle is closed when drain was called and the last worker is done.
 func (d *dispatcher) idle() <-chan struct{} { return d.quiet }
 
 func (d *dispatcher) closeIfQuietLocked() {
-	if d.drained && d.running == 0 {
+	if d.drained.Load() && d.running == 0 {
 		select {
 		case <-d.quiet:
 		default:

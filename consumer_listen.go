@@ -15,89 +15,116 @@ import (
 const (
 	giveBackTimeout = 5 * time.Second
 	retryHere       = 5 * time.Second // after a message could not be given back
-	// claimMost bounds what one worker takes at once: enough to make the lock
-	// cheap, little enough that nobody waits long behind a slow listener.
-	claimMost     = 16
-	overdueLevel  = 3 // RocketMQ: cleanExpiredMsg gives back with level 3
-	overduePerRun = 16
+	turnCalls       = 16              // listener calls before other queues have their turn
+	overdueLevel    = 3               // RocketMQ: cleanExpiredMsg gives back with level 3
+	overduePerRun   = 16
 )
 
 var errBatchPart = errors.New("mq: the rest of the batch is not done")
 
 // work is one of the consumer's workers: it alone runs listeners, no lock held.
 func (c *Consumer) work(ctx context.Context) {
-	batch := make([]*Delivery, 0, max(claimMost, c.cfg.BatchSize))
+	var held *assignedQueue
+	defer func() {
+		// A listener that ends its goroutine (runtime.Goexit, as testing's FailNow
+		// does) must not cost a worker, nor hang Shutdown.
+		if held != nil {
+			c.tasks.done()
+			c.life.run(c.work)
+		}
+	}()
+	batch := make([]*Delivery, 0, c.cfg.BatchSize)
 	for {
-		q := c.tasks.next(ctx)
-		if q == nil {
+		if held = c.tasks.next(ctx); held == nil {
 			return
 		}
 		if c.cfg.Ordered {
-			c.workOrdered(q, batch)
+			c.workOrdered(held, batch)
 		} else {
-			c.workConcurrent(q, batch)
+			c.workConcurrent(held, batch)
 		}
 		clear(batch[:cap(batch)])
 		c.tasks.done()
 	}
 }
 
-// workConcurrent claims messages, passes the queue on when it has more, and runs
-// the listener on what it claimed.
+// workConcurrent runs the listener on one message or batch after the other. Its
+// first turn passes the queue on when there is more, so that others help.
 func (c *Consumer) workConcurrent(q *assignedQueue, batch []*Delivery) {
-	// A share that shrinks with what is left keeps the last messages from lying in
-	// one worker's hands while others are idle.
-	most := max(1, min(claimMost, q.waiting()/(2*c.cfg.Concurrency)))
-	if sub := c.subscriptionOf(q.queue.Topic); sub != nil && sub.batch > 1 || c.isRetry(q.queue) {
-		most = c.cfg.BatchSize
-	}
-	batch, left := q.claim(batch, most)
-	if left > 0 {
-		c.tasks.push(q)
-	}
-	for len(batch) > 0 {
-		if !q.holds(batch[0]) {
-			return // dropped meanwhile: the others belong to another member
+	var done []*Delivery
+	hands, calling := 0, false
+	defer func() {
+		if calling { // the listener ended the goroutine
+			c.retryHere(q, batch...)
 		}
-		sub, n := c.sameListener(batch)
-		done, err := c.listen(sub, batch[:n])
-		for i, d := range batch[:n] {
-			if i < done || errors.Is(err, ErrSkip) || c.giveBack(q, d, err) {
-				q.finish(d, &c.cfg)
-			} else {
-				c.retryHere(q, d)
-			}
+		if q.pass(c, done, hands) {
+			c.tasks.push(q)
 		}
-		batch = batch[n:]
+	}()
+	for i := range turnCalls {
+		var more bool
+		batch, more = q.turn(c, done, hands, batch[:0])
+		done, hands = nil, len(batch)
+		if i == 0 && more {
+			c.tasks.push(q)
+		}
+		if hands == 0 {
+			return
+		}
+		calling = true
+		done = c.consume(q, batch)
+		calling = false
 	}
+}
+
+// consume runs the listener and returns the messages that are done with, in the
+// memory of batch.
+func (c *Consumer) consume(q *assignedQueue, batch []*Delivery) (done []*Delivery) {
+	sub := c.subscriptionOf(batch[0].topic)
+	if sub == nil && !c.isRetry(q.queue) { // unsubscribed; the next rebalance drops the queue
+		c.retryHere(q, batch...)
+		return nil
+	}
+	if batch[0].used {
+		fresh, gone, err := c.fetchAgain(q, batch[0])
+		switch {
+		case err != nil:
+			c.retryHere(q, batch...)
+			return nil
+		case gone:
+			return batch
+		}
+		batch[0] = fresh
+	}
+	n, err := c.listen(sub, batch)
+	if n == len(batch) {
+		return batch
+	}
+	done = batch[:n]
+	for _, d := range batch[n:] {
+		if errors.Is(err, ErrSkip) || c.giveBack(q, d, err) {
+			done = append(done, d) // overwrites what was dealt with
+		} else {
+			d.retries++
+			c.retryHere(q, d)
+		}
+	}
+	return done
 }
 
 // isRetry tells whether a queue is of the group's own retry topic, whose messages
 // may belong to any of its topics.
 func (c *Consumer) isRetry(q Queue) bool { return q.Topic == RetryTopic(c.cfg.Group) }
 
-// sameListener returns how many messages from the front go to one call of one
-// listener. A retried message goes to the listener of its original topic.
-func (c *Consumer) sameListener(batch []*Delivery) (*topicListener, int) {
-	sub := c.subscriptionOf(batch[0].topic)
-	if sub == nil {
-		return nil, 1
-	}
-	n := 1
-	for n < len(batch) && n < sub.batch && batch[n].topic == batch[0].topic {
-		n++
-	}
-	return sub, n
-}
-
-// listen runs the listener and returns how many messages from the front are done.
-// A panic is an error like any other, and is logged with its stack.
+// listen runs the listener and returns how many messages from the front are done,
+// with an error unless all are. A panic is an error like any other, and is logged
+// with its stack.
 func (c *Consumer) listen(sub *topicListener, batch []*Delivery) (done int, err error) {
-	if sub == nil || sub.listen == nil {
-		return 0, fmt.Errorf("mq: no listener for topic %s", batch[0].topic)
-	}
 	if batch[0].fault != nil {
-		return 0, batch[0].fault
+		return 0, fmt.Errorf("%w: %w", ErrDeadLetter, batch[0].fault) // the next attempt would read the same
+	}
+	if sub == nil || sub.one == nil && sub.many == nil {
+		return 0, fmt.Errorf("mq: no listener for topic %s", batch[0].topic)
 	}
 	id, topic := batch[0].id, batch[0].topic
 	defer func() {
@@ -106,8 +133,15 @@ func (c *Consumer) listen(sub *topicListener, batch []*Delivery) (done int, err 
 			done, err = 0, fmt.Errorf("mq: listener panicked: %v", r)
 		}
 	}()
-	// The listener owns the deliveries, not our slice of them.
-	err = sub.listen(c.listening, append([]*Delivery(nil), batch...))
+	for _, d := range batch {
+		d.used = true
+	}
+	if sub.one != nil {
+		err = sub.one(c.listening, batch[0])
+	} else {
+		// The listener owns the deliveries, not our slice of them.
+		err = sub.many(c.listening, append([]*Delivery(nil), batch...))
+	}
 	if err == nil {
 		return len(batch), nil
 	}
@@ -117,9 +151,18 @@ func (c *Consumer) listen(sub *topicListener, batch []*Delivery) (done int, err 
 	return 0, err
 }
 
+// interrupted tells whether a failure is Close's, which cancelled the listener's
+// context, and not the message's: it is not counted against it.
+func (c *Consumer) interrupted(cause error) bool {
+	return c.listening.Err() != nil && !errors.Is(cause, ErrDeadLetter)
+}
+
 // giveBack hands a failed message back to the broker, which brings it again later
 // or moves it to the dead-letter topic. It returns whether the broker has it.
 func (c *Consumer) giveBack(q *assignedQueue, d *Delivery, cause error) bool {
+	if c.interrupted(cause) {
+		return false
+	}
 	level := int32(0) // the broker decides by the number of attempts
 	var after *retryError
 	switch {
@@ -128,14 +171,11 @@ func (c *Consumer) giveBack(q *assignedQueue, d *Delivery, cause error) bool {
 	case errors.As(cause, &after):
 		level = delayLevelFor(after.after)
 	}
-	if c.listening.Err() != nil && errors.Is(cause, context.Canceled) {
-		return false // cut short by Close: not the message's fault
-	}
 	return c.sendBack(q, d, level, cause)
 }
 
 func (c *Consumer) sendBack(q *assignedQueue, d *Delivery, level int32, cause error) bool {
-	c.log.Debug("message failed", "queue", d.Queue, "message", d.id, "attempt", d.retries+1, "err", cause)
+	c.log.Debug("message failed", "queue", q.queue, "message", d.id, "attempt", d.retries+1, "err", cause)
 	if !q.holds(d) {
 		return false // never acknowledged after it was lost
 	}
@@ -168,12 +208,18 @@ func delayLevelFor(d time.Duration) int32 {
 	return int32(len(delayLevels))
 }
 
-// retryHere has a message that could not be given back claimed again after 5 s.
-// Until it is done the committed offset does not pass it.
-func (c *Consumer) retryHere(q *assignedQueue, d *Delivery) {
-	time.AfterFunc(retryHere, func() {
-		if q.retry(d) {
-			c.tasks.push(q)
+// retryHere has messages that could not be given back claimed again after 5 s.
+// Until they are done the committed offset does not pass them.
+func (c *Consumer) retryHere(q *assignedQueue, batch ...*Delivery) {
+	again := append([]*Delivery(nil), batch...)
+	c.life.run(func(ctx context.Context) {
+		if !sleep(ctx, retryHere) {
+			return
+		}
+		for _, d := range again {
+			if q.retry(d) {
+				c.tasks.push(q)
+			}
 		}
 	})
 }
@@ -189,7 +235,7 @@ func (c *Consumer) overdueLoop(ctx context.Context) {
 			all.Go(func() {
 				for _, d := range late {
 					if c.sendBack(q, d, overdueLevel, errors.New("mq: listener exceeds ConsumeTimeout")) {
-						q.finish(d, &c.cfg)
+						q.finish(c, d)
 					}
 				}
 			})

@@ -2,6 +2,7 @@ package mq
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/pocketmq/mq/internal/wire"
@@ -78,21 +79,52 @@ func offsetAnswer(op, addr string, f *transport.Frame) (int64, error) {
 	return h.Offset, nil
 }
 
-// persistLoop commits what has changed every 5 s.
+// persistLoop commits what has changed every 5 s, to all brokers at once. A broker
+// that does not answer is given up for the round.
 func (c *Consumer) persistLoop(ctx context.Context) {
 	for sleep(ctx, persistPeriod) {
-		for _, q := range c.assignedQueues() {
-			offset, changed := q.takeCommit()
-			if !changed {
-				continue
-			}
-			if err := c.commit(ctx, q.queue, offset); err != nil {
-				q.uncommit()
-				if ctx.Err() == nil {
-					c.log.Warn("offset not committed, trying again", "queue", q.queue, "offset", offset, "err", err)
+		var all sync.WaitGroup
+		for _, queues := range byBroker(c.assignedQueues()) {
+			all.Go(func() {
+				for _, q := range queues {
+					if !c.persist(ctx, q) {
+						return
+					}
 				}
-			}
+			})
 		}
+		all.Wait()
+	}
+}
+
+func (c *Consumer) persist(ctx context.Context, q *assignedQueue) (ok bool) {
+	offset, changed := q.beginCommit()
+	if !changed {
+		return true
+	}
+	err := c.commit(ctx, q.queue, offset)
+	q.endCommit(err == nil)
+	if err != nil && ctx.Err() == nil {
+		c.log.Warn("offset not committed, trying again", "queue", q.queue, "offset", offset, "err", err)
+	}
+	return err == nil || code(err) != 0
+}
+
+// commitLast commits what a queue that was dropped had reached. It waits for an
+// older commit that is under way, which must not come to the broker after it.
+func (c *Consumer) commitLast(ctx context.Context, q *assignedQueue, last lastCommit) {
+	if !last.wanted {
+		return
+	}
+	if last.after != nil {
+		select {
+		case <-last.after:
+		case <-ctx.Done():
+		}
+	}
+	if err := c.commit(ctx, q.queue, last.offset); err != nil {
+		c.log.Warn("progress of a queue given up not committed, messages will come again",
+			"queue", q.queue, "offset", last.offset, "err", err)
 	}
 }
 

@@ -13,7 +13,8 @@ type window struct {
 	head    int   // first unfinished entry
 	claimed int   // first entry nobody has claimed yet
 	next    int64 // offset after the last message put, or that the broker moved us to
-	bytes   int   // of unfinished entries
+	open    int   // unfinished entries
+	bytes   int   // of them
 }
 
 type windowEntry struct {
@@ -41,6 +42,7 @@ func (w *window) put(batch []*Delivery, next int64) {
 			continue
 		}
 		w.entries = append(w.entries, windowEntry{offset: d.offset, d: d})
+		w.open++
 		w.bytes += d.size
 		w.next = d.offset + 1
 	}
@@ -55,12 +57,9 @@ func (w *window) commit() int64 {
 	return w.next
 }
 
-// count is the number of messages from the oldest unfinished one on.
-func (w *window) count() int { return len(w.entries) - w.head }
-
 // span is the distance between the oldest unfinished and the newest offset.
 func (w *window) span() int64 {
-	if w.count() == 0 {
+	if w.open == 0 {
 		return 0
 	}
 	return w.entries[len(w.entries)-1].offset - w.entries[w.head].offset
@@ -69,10 +68,22 @@ func (w *window) span() int64 {
 // waiting is the number of messages nobody has claimed.
 func (w *window) waiting() int { return len(w.entries) - w.claimed }
 
-// claim appends to batch up to n waiting messages, oldest first.
+// first is the next message to be claimed, nil when there is none.
+func (w *window) first() *Delivery {
+	if w.claimed == len(w.entries) {
+		return nil
+	}
+	return w.entries[w.claimed].d
+}
+
+// claim appends to batch up to n waiting messages, oldest first, as far as they
+// are of one topic; a message that cannot be read is alone.
 func (w *window) claim(batch []*Delivery, n int, now time.Time) []*Delivery {
 	for ; n > 0 && w.claimed < len(w.entries); n-- {
 		e := &w.entries[w.claimed]
+		if len(batch) > 0 && (e.d.topic != batch[0].topic || e.d.fault != nil || batch[0].fault != nil) {
+			break
+		}
 		e.state, e.started = entryRunning, now
 		batch = append(batch, e.d)
 		w.claimed++
@@ -87,6 +98,7 @@ func (w *window) finish(offset int64) bool {
 		return false
 	}
 	e := &w.entries[i]
+	w.open--
 	w.bytes -= e.d.size
 	e.state, e.d = entryFinished, nil
 	for w.head < len(w.entries) && w.entries[w.head].state == entryFinished {
@@ -125,6 +137,20 @@ func (w *window) restart(offset int64, now time.Time) bool {
 	}
 	w.entries[i].started = now
 	return true
+}
+
+// replace puts a fresh copy in the place of a message.
+func (w *window) replace(d *Delivery) {
+	if i, ok := w.find(d.offset); ok && w.entries[i].state != entryFinished {
+		w.bytes += d.size - w.entries[i].d.size
+		w.entries[i].d = d
+	}
+}
+
+// unfinished tells whether a message is here and not done.
+func (w *window) unfinished(offset int64) bool {
+	i, ok := w.find(offset)
+	return ok && w.entries[i].state != entryFinished
 }
 
 // overdue appends up to n messages from the front whose listener has been running

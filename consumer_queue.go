@@ -12,10 +12,11 @@ import (
 // committed any more: the queue may be another member's already.
 type assignedQueue struct {
 	queue   Queue
+	ordered bool
 	located chan struct{} // closed when the first attempt to find the offset is over
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when the pull loop has ended
-	room    chan struct{} // capacity 1: the window went below its limits
+	room    chan struct{} // capacity 1: the window went below its limits, or is a new one
 
 	suggested atomic.Int64 // id of the broker the last pull's answer named
 
@@ -25,26 +26,25 @@ type assignedQueue struct {
 	window     window
 	placed     bool // the window has its offset
 	dropped    bool
-	generation int // raised when the window is replaced: older messages are void
+	leaving    bool               // nothing is handed out: the queue is about to be dropped
+	generation int                // raised when the window is replaced: older messages and pulls are void
+	stopPull   context.CancelFunc // of the pull under way
+	blocked    bool               // the pull loop waits for room
 	committed  int64
-	blocked    bool        // the pull loop waits for room
-	again      []*Delivery // failed, could not be given back, due once more
+	committing chan struct{} // closed when the commit under way is over; nil when none is
+	again      []*Delivery   // failed, could not be given back, due once more
+	hands      int           // messages that workers have; 1 for an ordered queue's only worker
+	idle       chan struct{} // closed when hands becomes 0; nil when nobody waits
 
-	// Ordered consumption.
-	busy        bool // a worker has the queue
-	leaving     bool // no worker gets it any more
-	lockedUntil time.Time
-	restUntil   time.Time
-	idle        chan struct{} // closed when busy ends; nil when nobody waits
+	lock queueLease // of an ordered queue
 }
 
-func newAssignedQueue(q Queue) *assignedQueue {
-	return &assignedQueue{queue: q, located: make(chan struct{}), ended: make(chan struct{}),
+func newAssignedQueue(q Queue, ordered bool) *assignedQueue {
+	return &assignedQueue{queue: q, ordered: ordered, located: make(chan struct{}), ended: make(chan struct{}),
 		room: make(chan struct{}, 1), committed: -1}
 }
 
-// place gives the window its offset, or a new one when the broker moved the
-// queue: what was pulled before is void.
+// place gives the window its offset, or a new one: what was pulled before is void.
 func (q *assignedQueue) place(offset int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -52,58 +52,142 @@ func (q *assignedQueue) place(offset int64) {
 	q.placed = true
 	q.generation++
 	q.again = nil
+	q.lock.moved = false
+	if q.stopPull != nil {
+		q.stopPull() // it waits at the old offset
+	}
+	q.wakePullLocked()
 }
 
-// put adds what was pulled and returns whether there is something to claim.
-func (q *assignedQueue) put(batch []*Delivery, next int64) bool {
+// move takes over the offset that the broker says is the right one. Forwards, the
+// messages that are here stay: the broker has them no more, but they were not
+// consumed. Backwards the queue is another one, with other messages at the same
+// offsets, and what is here is void.
+func (q *assignedQueue) move(pulled pullPlace, offset int64) {
+	q.mu.Lock()
+	current := q.generation == pulled.generation
+	forward := offset >= q.window.next
+	if current && forward {
+		q.window.next = offset
+	}
+	q.mu.Unlock()
+	if current && !forward {
+		q.place(offset)
+	}
+}
+
+// A pullPlace is where a pull begins.
+type pullPlace struct {
+	next       int64
+	commit     int64 // the group's progress to commit with it; 0 for none
+	generation int
+}
+
+// beginPull returns where the next pull begins; stop ends it early when the window
+// is replaced meanwhile.
+func (q *assignedQueue) beginPull(stop context.CancelFunc) pullPlace {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.dropped {
-		return false
+	q.stopPull = stop
+	p := pullPlace{next: q.window.next, generation: q.generation}
+	if q.mineLocked(time.Now()) {
+		p.commit = q.window.commit()
+	}
+	return p
+}
+
+// endPull tells whether the window is still the one the pull began with.
+func (q *assignedQueue) endPull(p pullPlace) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stopPull = nil
+	return q.generation == p.generation
+}
+
+// put adds what a pull brought. It returns whether there is something to claim,
+// and whether the window went on.
+func (q *assignedQueue) put(p pullPlace, batch []*Delivery, next int64) (work, progress bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dropped || q.generation != p.generation {
+		return false, true
 	}
 	for _, d := range batch {
 		d.generation = q.generation
 	}
 	q.window.put(batch, next)
-	return q.waitingLocked() > 0
+	return q.waitingLocked() > 0, q.window.next > p.next
 }
 
-// claim takes up to most waiting messages for a worker, fewer while others could
-// help, and returns how many stay.
-func (q *assignedQueue) claim(batch []*Delivery, most int) (_ []*Delivery, left int) {
+// turn counts done messages of the last call, of which the worker had hands, as
+// finished, and takes the next ones for it: up to as many of one topic as its
+// listener takes at once. It tells whether there are more for others.
+func (q *assignedQueue) turn(c *Consumer, done []*Delivery, hands int, batch []*Delivery) (_ []*Delivery, more bool) {
+	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.dropped {
-		return batch, 0
+	q.hands -= hands
+	for _, d := range done {
+		q.finishLocked(d, &c.cfg)
 	}
-	now := time.Now()
-	for len(q.again) > 0 && len(batch) < most {
+	if q.dropped || q.leaving || c.tasks.stopping() {
+		q.closeIfIdleLocked()
+		return batch, false
+	}
+	for len(q.again) > 0 && len(batch) == 0 {
 		if d := q.again[0]; q.window.restart(d.offset, now) {
 			batch = append(batch, d)
 		}
 		q.again = q.again[1:]
 	}
-	batch = q.window.claim(batch, most-len(batch), now)
-	return batch, q.waitingLocked()
+	if len(batch) == 0 {
+		if d := q.window.first(); d != nil {
+			batch = q.window.claim(batch, c.subscriptionOf(d.topic).callSize(), now)
+		}
+	}
+	q.hands += len(batch)
+	q.closeIfIdleLocked()
+	return batch, q.waitingLocked() > 0
 }
 
-// retry makes a message that failed be claimed once more; false when the queue is
-// not ours any more.
+// pass ends a worker's turns; it tells whether there is work left.
+func (q *assignedQueue) pass(c *Consumer, done []*Delivery, hands int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hands -= hands
+	for _, d := range done {
+		q.finishLocked(d, &c.cfg)
+	}
+	q.closeIfIdleLocked()
+	return q.waitingLocked() > 0
+}
+
+func (q *assignedQueue) closeIfIdleLocked() {
+	if q.hands == 0 && q.idle != nil {
+		close(q.idle)
+		q.idle = nil
+	}
+}
+
+// retry makes a message that failed be claimed once more; false when it is not to
+// be done here any more.
 func (q *assignedQueue) retry(d *Delivery) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.dropped || d.generation != q.generation {
+	if !q.holdsLocked(d) {
 		return false
 	}
 	q.again = append(q.again, d)
 	return true
 }
 
-// waiting is the number of messages to claim.
-func (q *assignedQueue) waiting() int {
+// replace puts a fresh copy in the place of a message.
+func (q *assignedQueue) replace(d *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waitingLocked()
+	if q.holdsLocked(d) {
+		q.window.replace(d)
+	}
 }
 
 func (q *assignedQueue) waitingLocked() int {
@@ -113,20 +197,30 @@ func (q *assignedQueue) waitingLocked() int {
 	return q.window.waiting() + len(q.again)
 }
 
-// finish marks a message as done. It counts only while the queue is ours and the
-// window is the one the message came through.
-func (q *assignedQueue) finish(d *Delivery, limits *ConsumerConfig) {
+// finish marks messages as done. They count only while the queue is ours and the
+// window is the one they came through.
+func (q *assignedQueue) finish(c *Consumer, done ...*Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for _, d := range done {
+		q.finishLocked(d, &c.cfg)
+	}
+}
+
+func (q *assignedQueue) finishLocked(d *Delivery, limits *ConsumerConfig) {
 	if q.dropped || d.generation != q.generation || !q.window.finish(d.offset) {
 		return
 	}
 	if q.blocked && q.hasRoomLocked(limits) {
-		q.blocked = false
-		select {
-		case q.room <- struct{}{}:
-		default:
-		}
+		q.wakePullLocked()
+	}
+}
+
+func (q *assignedQueue) wakePullLocked() {
+	q.blocked = false
+	select {
+	case q.room <- struct{}{}:
+	default:
 	}
 }
 
@@ -134,7 +228,11 @@ func (q *assignedQueue) finish(d *Delivery, limits *ConsumerConfig) {
 func (q *assignedQueue) holds(d *Delivery) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return !q.dropped && d.generation == q.generation
+	return q.holdsLocked(d)
+}
+
+func (q *assignedQueue) holdsLocked(d *Delivery) bool {
+	return !q.dropped && d.generation == q.generation && q.window.unfinished(d.offset)
 }
 
 // block returns whether the pull loop must wait for room.
@@ -147,49 +245,94 @@ func (q *assignedQueue) block(limits *ConsumerConfig) bool {
 
 func (q *assignedQueue) hasRoomLocked(limits *ConsumerConfig) bool {
 	w := &q.window
-	return w.count() <= limits.QueueMessages && w.bytes <= limits.QueueBytes &&
-		(limits.Ordered || w.span() <= int64(limits.QueueSpan))
+	return w.open <= limits.QueueMessages && w.bytes <= limits.QueueBytes &&
+		(q.ordered || w.span() <= int64(limits.QueueSpan))
 }
 
-// pullFrom returns where the next pull begins and what to commit with it.
-func (q *assignedQueue) pullFrom() (next, commit int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.window.next, q.window.commit()
+// mineLocked tells whether the group's progress here is ours to tell.
+func (q *assignedQueue) mineLocked(now time.Time) bool {
+	return q.placed && !q.dropped && (!q.ordered || q.lock.held(now))
 }
 
-// takeCommit returns the offset to commit when it has changed since the last
-// time, or in any case when final.
-func (q *assignedQueue) takeCommit() (offset int64, changed bool) {
+// beginCommit returns the offset to commit when it has changed since the last
+// time; endCommit must follow.
+func (q *assignedQueue) beginCommit() (offset int64, changed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.placed || q.dropped {
+	if !q.mineLocked(time.Now()) || q.committing != nil {
 		return 0, false
 	}
-	offset = q.window.commit()
-	changed = offset != q.committed
+	if offset = q.window.commit(); offset == q.committed {
+		return 0, false
+	}
+	q.committing = make(chan struct{})
 	q.committed = offset
-	return offset, changed
+	return offset, true
 }
 
-// uncommit says that the broker was not told.
-func (q *assignedQueue) uncommit() {
+// endCommit says whether the broker was told.
+func (q *assignedQueue) endCommit(ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.committed = -1
+	close(q.committing)
+	q.committing = nil
+	if !ok {
+		q.committed = -1
+	}
 }
 
-// drop ends the queue here and returns the offset that was reached, if any.
-func (q *assignedQueue) drop() (offset int64, placed bool) {
+// A lastCommit is what remains to be told of a queue that is given up.
+type lastCommit struct {
+	offset int64
+	wanted bool
+	after  <-chan struct{} // an older commit is under way until this is closed; may be nil
+}
+
+// drop ends the queue here.
+func (q *assignedQueue) drop() lastCommit {
 	q.cancel()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.dropped || !q.placed {
-		q.dropped = true
-		return 0, false
+	last := lastCommit{wanted: q.mineLocked(time.Now()), after: q.committing}
+	if last.wanted {
+		last.offset = q.window.commit()
 	}
 	q.dropped = true
-	return q.window.commit(), true
+	return last
+}
+
+// released lets nothing more be handed out and waits until no worker has messages
+// of the queue, for d at most; it returns whether that is so.
+func (q *assignedQueue) released(ctx context.Context, d time.Duration) bool {
+	q.mu.Lock()
+	q.leaving = true
+	if q.hands == 0 {
+		q.mu.Unlock()
+		return true
+	}
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	q.mu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.hands == 0
+}
+
+// stay takes back that the queue is to be given up.
+func (q *assignedQueue) stay() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leaving = false
 }
 
 // overdue returns messages from the front whose listener runs for too long.

@@ -3,6 +3,7 @@ package mq
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,10 +15,21 @@ import (
 // topicListener is what a consumer wants of one topic, and who handles it. It is
 // replaced, never changed.
 type topicListener struct {
-	topic  string
-	data   wire.SubscriptionData
-	listen BatchListener // nil on the retry topic: its messages know their topic
-	batch  int
+	topic string
+	data  wire.SubscriptionData
+	// one or many is set; neither on the retry topic, whose messages know their
+	// topic.
+	one  Listener
+	many BatchListener
+	size int // messages that many takes at once
+}
+
+// callSize is how many messages go to one call.
+func (s *topicListener) callSize() int {
+	if s == nil || s.many == nil {
+		return 1
+	}
+	return s.size
 }
 
 // subscription returns the filter in its wire form (RocketMQ:
@@ -57,25 +69,43 @@ func (c *Consumer) consumerData() wire.ConsumerData {
 	from := [...]string{FromLast: wire.FromLastOffset, FromFirst: wire.FromFirstOffset, FromTime: wire.FromTimestamp}
 	data := wire.ConsumerData{GroupName: c.cfg.Group, ConsumeType: wire.ConsumePassively,
 		MessageModel: wire.Clustering, ConsumeFromWhere: from[c.cfg.Start]}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.subscriptions {
+	for _, s := range c.subscribed() {
 		data.Subscriptions = append(data.Subscriptions, s.data)
 	}
 	slices.SortFunc(data.Subscriptions, func(a, b wire.SubscriptionData) int { return strings.Compare(a.Topic, b.Topic) })
 	return data
 }
 
+// subscribed are the subscriptions by topic, the retry topic's included. The map is
+// replaced, never written: workers look into it for every message.
+func (c *Consumer) subscribed() map[string]*topicListener { return *c.subscriptions.Load() }
+
 // subscriptionOf returns the subscription of a topic, nil when there is none.
-func (c *Consumer) subscriptionOf(topic string) *topicListener {
+func (c *Consumer) subscriptionOf(topic string) *topicListener { return c.subscribed()[topic] }
+
+// setSubscription enters or, when s is nil, removes one; it returns whether the
+// topic had one before. Brokers take a changed filter only with a greater version.
+func (c *Consumer) setSubscription(topic string, s *topicListener) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.subscriptions[topic]
+	next := maps.Clone(c.subscribed())
+	_, had = next[topic]
+	if s != nil {
+		c.lastVersion = max(c.lastVersion+1, s.data.SubVersion)
+		s.data.SubVersion = c.lastVersion
+		next[topic] = s
+		delete(c.retired, topic)
+	} else {
+		delete(next, topic)
+		c.retired[topic] = true
+	}
+	c.subscriptions.Store(&next)
+	return had
 }
 
-// subscriptionsChanged tells the brokers at once: their filter is the last
-// heartbeat's.
-func (c *Consumer) subscriptionsChanged() {
+// tellBrokers sends heartbeats with a new subscription at once, since brokers
+// filter by the last one, and then looks for the topic's queues.
+func (c *Consumer) tellBrokers() {
 	if c.life.running() != nil {
 		return
 	}
@@ -85,6 +115,37 @@ func (c *Consumer) subscriptionsChanged() {
 		}
 		c.wakeRebalance()
 	})
+}
+
+// retire lets go of the topics that are subscribed to no more, once their queues
+// were given up: that took their routes.
+func (c *Consumer) retire(ctx context.Context) {
+	c.mu.Lock()
+	topics := slices.Collect(maps.Keys(c.retired))
+	c.mu.Unlock()
+	if len(topics) == 0 {
+		return
+	}
+	if err := c.client.heartbeatNow(ctx); err != nil && ctx.Err() == nil {
+		c.log.Warn("brokers not told of the changed subscription", "err", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, topic := range topics {
+		if c.retired[topic] && !c.hasQueuesLocked(topic) {
+			delete(c.retired, topic)
+			c.client.unwatchTopic(topic)
+		}
+	}
+}
+
+func (c *Consumer) hasQueuesLocked(topic string) bool {
+	for q := range c.assigned {
+		if q.Topic == topic {
+			return true
+		}
+	}
+	return false
 }
 
 // serveBroker answers what brokers ask of a consumer.

@@ -86,8 +86,8 @@ func (l *lifecycle) close(down func()) {
 		return
 	}
 	l.cancel()
-	if before == lifeStarting {
-		<-l.began
+	if before == lifeStarting || before == lifeFailed {
+		<-l.began // a failed start is taken down by then
 	}
 	if before == lifeStarting || before == lifeRunning {
 		l.takeDown(down)

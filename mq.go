@@ -75,6 +75,7 @@ type Delivery struct {
 	properties string // all of them, in their wire form
 	size       int    // bytes it takes in the log, for flow control
 	fault      error  // why the body could not be read
+	used       bool   // a listener had it: it is not handed out again
 }
 
 // OffsetID is the broker's id of this copy: its address and its position in the

@@ -57,14 +57,9 @@ func (c *Consumer) rebalanceLoop(ctx context.Context) {
 // found out keeps its queues, and the round is not complete.
 func (c *Consumer) rebalance(ctx context.Context) (taken []*assignedQueue, complete bool) {
 	complete = true
-	c.mu.Lock()
-	topics := make([]string, 0, len(c.subscriptions))
-	for topic := range c.subscriptions {
-		topics = append(topics, topic)
-	}
-	c.mu.Unlock()
-	slices.Sort(topics)
+	topics := sortedKeys(c.subscribed())
 	c.dropQueues(ctx, func(q Queue) bool { return !slices.Contains(topics, q.Topic) })
+	c.retire(ctx)
 	for _, topic := range topics {
 		share, err := c.share(ctx, topic)
 		if err != nil {
@@ -153,7 +148,7 @@ func (c *Consumer) takeQueues(share []Queue) (taken []*assignedQueue) {
 		if c.assigned[queue] != nil {
 			continue
 		}
-		q := newAssignedQueue(queue)
+		q := newAssignedQueue(queue, c.cfg.Ordered)
 		var ctx context.Context
 		ctx, q.cancel = context.WithCancel(c.life.ctx)
 		if !c.life.run(func(context.Context) { c.fetch(ctx, q) }) {
@@ -166,9 +161,9 @@ func (c *Consumer) takeQueues(share []Queue) (taken []*assignedQueue) {
 	return taken
 }
 
-// dropQueues gives up the queues for which lost is true: their progress is
-// committed, and from then on nothing of them is. An ordered queue whose listener
-// still runs after 1 s stays for another round, so that order holds.
+// dropQueues gives up the queues for which lost is true. Listeners that run are
+// waited for, for a second; then what is finished is committed, and from then on
+// nothing is.
 func (c *Consumer) dropQueues(ctx context.Context, lost func(Queue) bool) {
 	var all sync.WaitGroup
 	for _, q := range c.assignedQueues() {
@@ -179,21 +174,28 @@ func (c *Consumer) dropQueues(ctx context.Context, lost func(Queue) bool) {
 	all.Wait()
 }
 
+// dropQueue gives up one queue. An ordered one whose listener still runs stays for
+// another round, so that order holds. When the consumer is closed meanwhile, the
+// rest is left to leaveQueues.
 func (c *Consumer) dropQueue(ctx context.Context, q *assignedQueue) {
-	if c.cfg.Ordered && !q.released(ctx, queueRelease) {
+	released := q.released(ctx, queueRelease)
+	if ctx.Err() != nil {
+		return
+	}
+	if !released && c.cfg.Ordered {
 		c.log.Info("lost queue still has a listener running, giving it up in the next round", "queue", q.queue)
+		q.stay()
 		c.tasks.push(q)
 		return
 	}
-	offset, placed := q.drop()
+	last := q.drop()
 	<-q.ended
-	if placed {
-		if err := c.commit(ctx, q.queue, offset); err != nil {
-			c.log.Warn("progress of a lost queue not committed, messages will come again", "queue", q.queue, "offset", offset, "err", err)
-		}
-	}
+	// The consumer's end must not lose this progress, only bound the wait.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
+	defer cancel()
+	c.commitLast(ctx, q, last)
 	if c.cfg.Ordered {
-		c.unlock(ctx, q)
+		c.unlock(ctx, []*assignedQueue{q})
 	}
 	c.mu.Lock()
 	delete(c.assigned, q.queue)
@@ -208,18 +210,12 @@ func (c *Consumer) leaveQueues() {
 	queues := c.assignedQueues()
 	var all sync.WaitGroup
 	for _, q := range queues {
-		offset, placed := q.drop()
-		if placed {
-			all.Go(func() {
-				if err := c.commit(ctx, q.queue, offset); err != nil {
-					c.log.Warn("last offset not committed, messages will come again", "queue", q.queue, "offset", offset, "err", err)
-				}
-			})
-		}
+		last := q.drop()
+		all.Go(func() { c.commitLast(ctx, q, last) })
 	}
 	all.Wait()
 	if c.cfg.Ordered && len(queues) > 0 {
-		c.unlock(ctx, queues...)
+		c.unlock(ctx, queues)
 	}
 	c.mu.Lock()
 	clear(c.assigned)
