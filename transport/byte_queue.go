@@ -2,32 +2,74 @@ package transport
 
 import "sync"
 
-// Bodies up to copyBelow are copied into the buffer that a write sends, larger
-// ones are sent from where they are.
-const copyBelow = 16 << 10
+// Bodies up to copyBelow are copied next to their heads, larger ones are sent
+// from where they are.
+const copyBelow = 8 << 10
 
-// spareBytes is the largest buffer a writer keeps for the next round.
-const spareBytes = 1 << 20
+// chunkSize is the size of the buffers that frames are gathered in. One growing
+// buffer instead would be copied and faulted in again for each large round.
+const chunkSize = 64 << 10
 
-// A batch is what one round of a writer sends: text with large bodies between.
+// chunks lends the buffers. A connection holds some only while bytes wait.
+var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+
+// A batch is what one round of a writer sends.
 type batch struct {
-	text  []byte
-	large []largeBody
+	pieces [][]byte // in order: parts of chunks, and large bodies
+	open   bool     // the last piece is the end of the last chunk and may grow
+	chunks [][]byte // those in use; the last one is being filled
 }
 
-type largeBody struct {
-	at   int // before this place in text
-	body []byte
+// text appends a copy of p.
+func (b *batch) text(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	last := len(b.chunks) - 1
+	if last < 0 || cap(b.chunks[last])-len(b.chunks[last]) < len(p) {
+		if len(p) > chunkSize {
+			b.chunks = append(b.chunks, make([]byte, 0, len(p)))
+		} else {
+			b.chunks = append(b.chunks, chunks.Get().(*[chunkSize]byte)[:0])
+		}
+		last++
+		b.open = false
+	}
+	at := len(b.chunks[last])
+	chunk := append(b.chunks[last], p...)
+	b.chunks[last] = chunk
+	if b.open {
+		at -= len(b.pieces[len(b.pieces)-1])
+		b.pieces[len(b.pieces)-1] = chunk[at:]
+	} else {
+		b.pieces = append(b.pieces, chunk[at:])
+	}
+	b.open = true
 }
 
-func (b *batch) empty() bool { return len(b.text) == 0 }
+// frame appends a frame.
+func (b *batch) frame(head, body []byte) {
+	b.text(head)
+	if len(body) <= copyBelow {
+		b.text(body)
+		return
+	}
+	b.pieces = append(b.pieces, body)
+	b.open = false
+}
 
 // reset empties the batch for reuse.
 func (b *batch) reset() {
-	clear(b.large)
-	b.large = b.large[:0]
-	if b.text = b.text[:0]; cap(b.text) > spareBytes {
-		b.text = nil
+	for _, c := range b.chunks {
+		if cap(c) == chunkSize {
+			chunks.Put((*[chunkSize]byte)(c[:chunkSize]))
+		}
+	}
+	clear(b.chunks)
+	clear(b.pieces)
+	b.chunks, b.pieces, b.open = b.chunks[:0], b.pieces[:0], false
+	if cap(b.pieces) > spareFrames {
+		b.pieces = nil
 	}
 }
 
@@ -56,12 +98,7 @@ func (q *byteQueue) push(head, body []byte, limit int) (<-chan struct{}, error) 
 		q.mu.Unlock()
 		return room, errNoRoom
 	}
-	q.next.text = append(q.next.text, head...)
-	if len(body) <= copyBelow {
-		q.next.text = append(q.next.text, body...)
-	} else {
-		q.next.large = append(q.next.large, largeBody{len(q.next.text), body})
-	}
+	q.next.frame(head, body)
 	wake := q.asleep
 	q.asleep = false
 	q.mu.Unlock()
@@ -77,7 +114,7 @@ func (q *byteQueue) pull(spare batch) (batch, bool) {
 	for {
 		q.mu.Lock()
 		q.budget.take()
-		if !q.next.empty() {
+		if len(q.next.pieces) > 0 {
 			b := q.next
 			q.next = spare
 			q.mu.Unlock()
@@ -98,7 +135,7 @@ func (q *byteQueue) close(flush bool) {
 	q.mu.Lock()
 	q.closed = true
 	if !flush {
-		q.next = batch{}
+		q.next.reset()
 	}
 	wake := q.asleep
 	q.asleep = false

@@ -154,18 +154,10 @@ func (c *tcpConn) write() {
 
 // send writes a batch in pieces.
 func (c *tcpConn) send(b *batch) error {
-	at := 0
-	for _, l := range b.large {
-		if err := c.add(b.text[at:l.at]); err != nil {
+	for _, p := range b.pieces {
+		if err := c.add(p); err != nil {
 			return err
 		}
-		if err := c.add(l.body); err != nil {
-			return err
-		}
-		at = l.at
-	}
-	if err := c.add(b.text[at:]); err != nil {
-		return err
 	}
 	return c.flush()
 }
