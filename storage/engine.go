@@ -11,16 +11,18 @@ import (
 )
 
 // engine is what is open between Open and Close, or between two Reopens. Its
-// owner holds the store's lifecycle token.
+// owner holds the store's lifecycle token; a copy that Stats reads is made when
+// everything is set.
 type engine struct {
-	dir  string
-	raw  vfs.FS
-	fs   *fileSystem
-	lock *pebble.Lock
-	db   *pebble.DB // nil while nothing is open
-	lane *lane
-	life int64
-	shut bool // Close was there
+	dir     string
+	raw     vfs.FS
+	fs      *fileSystem
+	lock    *pebble.Lock
+	db      *pebble.DB // nil while nothing is open
+	lane    *lane
+	flights *flights
+	life    int64
+	shut    bool // Close was there
 }
 
 // start opens the directory and lets everything run. After an error nothing is
@@ -29,16 +31,17 @@ func (s *Store) start(e *engine) error {
 	if err := s.openFiles(e); err != nil {
 		return errors.Join(err, s.closeFiles(e))
 	}
-	s.files.Store(e.fs)
 	e.life++
-	s.flights = newFlights(s)
+	e.flights = newFlights(s)
 	e.lane = newLane(s, e)
 	if err := s.load(e); err != nil {
 		return errors.Join(err, s.closeFiles(e))
 	}
 	s.readers.open(e.db)
 	s.intake.open()
-	go s.flights.run(e.fs)
+	shared := *e
+	s.files.Store(&shared)
+	go e.flights.run(e.fs)
 	go e.lane.run()
 	go e.lane.commit()
 	s.index.start()
@@ -57,8 +60,8 @@ func (s *Store) stop(e *engine) error {
 	s.index.stop()
 	s.intake.drain()
 	<-e.lane.ended
-	close(s.flights.stop)
-	<-s.flights.done
+	close(e.flights.stop)
+	<-e.flights.done
 	s.readers.close()
 	err := s.closeFiles(e)
 	s.intake.refuse(ErrClosed)

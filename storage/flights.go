@@ -57,6 +57,12 @@ func (f *flights) remove(g *group, err error) {
 	f.answer(g, err)
 }
 
+func (f *flights) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.groups)
+}
+
 // answer hands the group's requests to the completer, once.
 func (f *flights) answer(g *group, err error) {
 	if len(g.requests) > 0 && g.answered.CompareAndSwap(false, true) {

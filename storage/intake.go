@@ -137,6 +137,13 @@ func (in *intake) takeAll() []*Request {
 	return all
 }
 
+// waiting returns how much no group has taken yet.
+func (in *intake) waiting() (requests int, bytes int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.n, in.bytes
+}
+
 // mark is the number of the next request to come; see expire.
 func (in *intake) mark() int64 {
 	in.mu.Lock()

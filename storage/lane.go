@@ -20,9 +20,10 @@ import (
 //
 // The lane calls nobody's code except Condition.Holds.
 type lane struct {
-	s  *Store
-	db *pebble.DB
-	fs *fileSystem
+	s       *Store
+	db      *pebble.DB
+	fs      *fileSystem
+	flights *flights
 
 	groups chan *group // built groups, to the committer
 	ended  chan struct{}
@@ -69,6 +70,7 @@ func (l *lane) run() {
 			armed = false
 			timer.Stop()
 			l.carry(requests)
+			clear(requests) // they belong to their senders again
 			continue
 		}
 		if o.end {
@@ -88,8 +90,12 @@ func (l *lane) run() {
 }
 
 // carry builds the requests into groups and sends those on: all of them in one,
-// except that solo requests have one for themselves.
+// except that solo requests have one for themselves. Without requests it makes
+// a group of changed group offsets alone.
 func (l *lane) carry(requests []*Request) {
+	if len(requests) == 0 && l.s.offsets.changed() {
+		l.send(l.build(nil))
+	}
 	for len(requests) > 0 {
 		n := 0
 		for n < len(requests) && !requests[n].solo {
@@ -102,14 +108,11 @@ func (l *lane) carry(requests []*Request) {
 		l.send(l.build(requests[:n]))
 		requests = requests[n:]
 	}
-	if l.s.offsets.changed() {
-		l.send(l.build(nil))
-	}
 }
 
 // send hands a group to the committer.
 func (l *lane) send(g *group) {
-	l.s.flights.add(g)
+	l.flights.add(g)
 	l.groups <- g
 }
 
@@ -159,7 +162,7 @@ func (l *lane) commit() {
 			l.fs.fail(err)
 			err = frozen(l.fs.failed())
 			l.s.intake.refuse(err) // before anyone hears of it, so that Err knows
-			l.s.flights.remove(g, err)
+			l.flights.remove(g, err)
 			continue
 		}
 		l.publish(g)

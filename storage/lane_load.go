@@ -2,7 +2,7 @@ package storage
 
 // newLane makes a lane for an engine that has its files open.
 func newLane(s *Store, e *engine) *lane {
-	return &lane{s: s, db: e.db, fs: e.fs, life: e.life,
+	return &lane{s: s, db: e.db, fs: e.fs, flights: e.flights, life: e.life,
 		groups: make(chan *group), ended: make(chan struct{})}
 }
 

@@ -25,7 +25,7 @@ func (l *lane) publish(g *group) {
 	s.counts.records.Add(int64(g.records))
 	s.counts.bytes.Add(g.bytes)
 	s.waker.grown(g.chunks)
-	s.flights.remove(g, nil)
+	l.flights.remove(g, nil)
 	s.trimmer.look()
 }
 

@@ -46,7 +46,7 @@ func (o *outcomes) count(target error) int {
 }
 
 func TestRequestsOfOneSubmitterKeepTheirOrder(t *testing.T) {
-	s := openTest(t, Options{})
+	s := openTest(t, Options{WaitRequests: 1 << 20, WaitTime: time.Minute})
 	topic := openTopic(t, s, "orders")
 	const submitters, each = 8, 2000
 	done := newOutcomes(submitters * each)

@@ -19,12 +19,11 @@ type Store struct {
 	index     *keyIndex
 	completer *completer
 	waker     *waker
-	flights   *flights // replaced by Reopen, before the lane runs
 	ring      ring
 	readers   readers
 	trimmer   *trimmer
 	counts    counts
-	files     atomic.Pointer[fileSystem] // of the open engine, for its counters
+	files     atomic.Pointer[engine] // a copy of the running one, for statistics
 
 	segmentBytes     int64
 	logStart, logEnd atomic.Int64
