@@ -234,7 +234,7 @@ func TestRandomBytesDoNoHarm(t *testing.T) {
 			binary.BigEndian.PutUint32(b, uint32(random.IntN(len(b))))
 			binary.BigEndian.PutUint32(b[4:], uint32(random.IntN(3))<<24|uint32(random.IntN(64)))
 		}
-		c.Write(b) //nolint:errcheck // the peer may have hung up at any byte
+		c.Write(b) // the peer may have hung up at any byte
 		c.Close()
 	}
 	call(t, dial(t, tr, l.Addr(), nil), &transport.Frame{Code: codeEcho})

@@ -102,7 +102,7 @@ func linger(raw net.Conn) {
 	if !ok || half.CloseWrite() != nil || raw.SetReadDeadline(time.Now().Add(lingerTimeout)) != nil {
 		return
 	}
-	io.Copy(io.Discard, raw) //nolint:errcheck // any end will do
+	io.Copy(io.Discard, raw) // any end will do
 }
 
 // rewound is a connection whose first byte was read already.
