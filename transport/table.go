@@ -23,8 +23,8 @@ type Table struct {
 	Language Language
 	Version  int32
 	// Opened and Closed, if set, are told of each accepted or dialled connection,
-	// an accepted TCP connection from its first byte on. Closed runs after the connection's last inline handler returned. They must
-	// not block.
+	// an accepted TCP connection from its first byte on. Closed runs after the
+	// connection's last inline handler returned. They must not block.
 	Opened, Closed func(Conn)
 	// Logger is told of handlers that panic; nil means the transport's logger.
 	Logger *slog.Logger
