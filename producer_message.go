@@ -34,8 +34,10 @@ func propertiesText(m *Message, id string) (string, error) {
 	if m.NoFlush {
 		writeProperty(&b, wire.PropWait, "false")
 	}
-	for name, value := range m.Properties {
-		writeProperty(&b, name, value)
+	if len(m.Properties) > 0 { // even an empty map costs a range
+		for name, value := range m.Properties {
+			writeProperty(&b, name, value)
+		}
 	}
 	if b.Len() > wire.MaxPropertiesBytes {
 		return "", illegal("Properties", "take %d bytes with tag and keys, the limit is %d", b.Len(), wire.MaxPropertiesBytes)
@@ -61,8 +63,10 @@ func propertiesSize(m *Message, id string) int {
 	if m.NoFlush {
 		size += propertySize(wire.PropWait, "false")
 	}
-	for name, value := range m.Properties {
-		size += propertySize(name, value)
+	if len(m.Properties) > 0 {
+		for name, value := range m.Properties {
+			size += propertySize(name, value)
+		}
 	}
 	return size
 }

@@ -110,6 +110,9 @@ func checkMessage(m *Message, maxBody int) error {
 	if err := checkText("ShardKey", m.ShardKey); err != nil {
 		return err
 	}
+	if len(m.Properties) == 0 {
+		return nil
+	}
 	for name, value := range m.Properties {
 		if err := checkUserProperty(name, value); err != nil {
 			return err
