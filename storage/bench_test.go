@@ -57,3 +57,23 @@ func BenchmarkSubmit(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkIntake is what Submit costs its caller.
+func BenchmarkIntake(b *testing.B) {
+	in := newIntake(Options{WaitBytes: 1 << 40, WaitRequests: 1 << 30})
+	in.open()
+	requests := make([]*Request, groupRecords)
+	for i := range requests {
+		requests[i] = &Request{}
+		*requests[i].One() = Record{Bytes: make([]byte, 128)}
+	}
+	b.ReportAllocs()
+	for i := 0; i < b.N; i++ {
+		if i%groupRecords == 0 {
+			in.takeAll()
+		}
+		if err := in.put(requests[i%groupRecords]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

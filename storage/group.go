@@ -13,6 +13,7 @@ import (
 // watcher, decides answered.
 type group struct {
 	batch    *pebble.Batch
+	data     []byte // the batch's memory, not written any more except for its head
 	requests []*Request
 	built    time.Time
 
@@ -42,7 +43,7 @@ type group struct {
 	settled chan struct{}
 }
 
-// builtChunk is a chunk in the batch, its value at..at+size in there.
+// builtChunk is a chunk of the group, its value at..at+size in data.
 type builtChunk struct {
 	q           *queue
 	first, next int64

@@ -28,6 +28,8 @@ func (l *lane) build(requests []*Request) *group {
 	if err := l.fill(g); err != nil {
 		l.fs.fail(fmt.Errorf("storage: building a group: %w", err))
 	}
+	// Taken before the commit: Pebble takes the data of a large batch away.
+	g.data = g.batch.Repr()
 	g.logEnd, g.logStart = l.position, l.logStart
 	if !g.touched.empty() {
 		l.pending = append(l.pending, g)

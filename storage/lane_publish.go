@@ -35,7 +35,7 @@ func (l *lane) publishRecords(g *group) {
 	if len(g.chunks) == 0 {
 		return
 	}
-	data := g.batch.Repr()
+	data := g.data
 	kept := ringGroup{bytes: int64(len(data)), queues: make([]*queue, len(g.chunks))}
 	pointers := g.pointers
 	for i := 0; i < len(g.chunks); {

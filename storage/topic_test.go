@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -179,4 +181,26 @@ func TestOpenTopicGivesUpWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	openTopic(t, s, "orders")
+}
+
+func TestTopicIsNotMadeTwiceAfterAFlushTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, fs := slowStore(t, Options{}, time.Minute)
+		ctx := context.Background()
+		if _, err := s.OpenTopic(ctx, "late"); !errors.Is(err, ErrFlushTimeout) {
+			t.Fatalf("got %v", err)
+		}
+		fs.delay.Store(0)
+		topic, err := s.OpenTopic(ctx, "late")
+		for errors.Is(err, ErrFlushTimeout) || errors.Is(err, ErrBusy) {
+			time.Sleep(time.Second)
+			topic, err = s.OpenTopic(ctx, "late")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, ok := s.Topic("late"); !ok || again != topic || len(s.topics.byID) != 2 {
+			t.Errorf("%d topics, the last one is found: %v", len(s.topics.byID), ok)
+		}
+	})
 }

@@ -98,8 +98,11 @@ func newTopics() *topics {
 func (s *Store) Topic(name string) (*Topic, bool) {
 	s.topics.mu.Lock()
 	defer s.topics.mu.Unlock()
-	t, ok := s.topics.byName[name]
-	return t, ok
+	t := s.topics.byName[name]
+	if t == nil || t.deleted.Load() {
+		return nil, false
+	}
+	return t, true
 }
 
 // Topics returns the handles of all topics, in no order.
@@ -145,7 +148,7 @@ func (s *Store) OpenTopic(ctx context.Context, name string) (*Topic, error) {
 func (ts *topics) open(name string) (c *creation, mine bool, t *Topic) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if t := ts.byName[name]; t != nil {
+	if t := ts.byName[name]; t != nil && !t.deleted.Load() {
 		return nil, false, t
 	}
 	if c := ts.creating[name]; c != nil {
@@ -160,6 +163,10 @@ func (s *Store) createTopic(name string, c *creation) *Request {
 	var t *Topic
 	r := &Request{urgent: true}
 	r.build = func(l *lane, g *group) error {
+		// A creation that was answered with ErrFlushTimeout may be on its way.
+		if _, found, err := l.lookup(g)(topicNameKey(name)); found || err != nil {
+			return err
+		}
 		var value []byte
 		if err := codec.NewEncoderBytes(&value, msgpack).Encode(topicRecord{ID: l.nextTopic}); err != nil {
 			return fmt.Errorf("storage: encoding topic %s: %w", name, err)
@@ -170,7 +177,11 @@ func (s *Store) createTopic(name string, c *creation) *Request {
 		g.set([]byte{kindTopicIDs}, be.AppendUint32(nil, l.nextTopic))
 		return nil
 	}
-	r.published = func() { s.topics.add(t) }
+	r.published = func() {
+		if t != nil {
+			s.topics.add(t)
+		}
+	}
 	r.Completion = completionFunc(func(_ *Request, err error) {
 		s.topics.mu.Lock()
 		delete(s.topics.creating, name)
