@@ -3,6 +3,7 @@ package mq
 import (
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,18 +155,18 @@ func TestAFilterThatNeverMatchesLooksAtEachEntryOnce(t *testing.T) {
 		r.createTopic("orders", 1, permRW)
 		r.waiting(holding(filtered(pullHeader("g", "orders", 0), "Y"), time.Hour))
 		synctest.Wait()
-		looked := 0
+		var looked atomic.Int64
 		for _, p := range r.holds.all(nil) {
 			match := p.tags.match
-			p.tags.match = func(hash int64, record []byte) bool { looked++; return match(hash, record) }
+			p.tags.match = func(hash int64, record []byte) bool { looked.Add(1); return match(hash, record) }
 		}
 		const n = 500
 		for range n {
 			r.sendTo("orders", "X", "x")
 		}
 		time.Sleep(time.Minute)
-		if looked != n {
-			t.Errorf("looked %d times at %d entries", looked, n)
+		if looked.Load() != n {
+			t.Errorf("looked %d times at %d entries", looked.Load(), n)
 		}
 	})
 }
@@ -290,6 +291,78 @@ func TestAHeldPullIsWokenForWhatTheRingNoLongerHas(t *testing.T) {
 			if p := answered(t, answers); p.code != wire.Success || p.bodies != "y" {
 				t.Errorf("%s: answered %d %q, %q", expression, p.code, p.remark, p.bodies)
 			}
+		}
+	})
+}
+
+// heldNow returns the one pull that is held.
+func (r *rawBroker) heldNow() *pull {
+	r.t.Helper()
+	synctest.Wait()
+	pulls := r.holds.all(nil)
+	if len(pulls) != 1 {
+		r.t.Fatalf("%d pulls held, want 1", len(pulls))
+	}
+	return pulls[0]
+}
+
+func TestAMessageStoredBetweenReadAndHoldIsSeen(t *testing.T) {
+	inBubble(t, BrokerConfig{}, func(t *testing.T, r *rawBroker) {
+		r.createTopic("orders", 1, permRW)
+		first := r.waiting(holding(filtered(pullHeader("g", "orders", 0), "*"), time.Hour))
+		p := r.heldNow()
+		late := &pull{conn: p.conn, header: p.header, topic: p.topic}
+		answers := make(chan pulled, 1)
+		late.reply = func(f *transport.Frame) { answers <- r.read(f) }
+		r.sendTo("orders", "", "a")
+		answered(t, first)
+		r.holdPull(late) // its read came before the message
+		if got := answered(t, answers); got.bodies != "a" {
+			t.Errorf("answered %d %q", got.code, got.bodies)
+		}
+	})
+}
+
+func TestAMessageStoredDuringAColdReadIsSeen(t *testing.T) {
+	cfg := BrokerConfig{storage: func(o *storage.Options) { o.RingBytes = 1 }}
+	inBubble(t, cfg, func(t *testing.T, r *rawBroker) {
+		r.createTopic("orders", 1, permRW)
+		answers := r.waiting(holding(filtered(pullHeader("g", "orders", 0), "Y"), time.Hour))
+		p := r.heldNow()
+		match := p.tags.match
+		var calls atomic.Int64
+		p.tags.match = func(hash int64, record []byte) bool {
+			if calls.Add(1) == 1 {
+				f, err := r.conn.Call(t.Context(), &transport.Frame{Code: wire.CodeSendMessage, Header: message("orders", wire.PropTags, "Y"), Body: []byte("y")})
+				if err != nil || f.Code != wire.Success {
+					t.Errorf("send: %v, %v", f, err)
+				}
+				time.Sleep(time.Millisecond) // until everybody has noticed the growth
+			}
+			return match(hash, record)
+		}
+		r.sendTo("orders", "X", "x")
+		start := time.Now()
+		if got := <-answers; got.bodies != "y" {
+			t.Errorf("answered %d %q", got.code, got.bodies)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("answered after %v, by the sweep", took)
+		}
+	})
+}
+
+func TestAPullHeldOnATopicThatWasMadeAgainIsNotServedFromTheNewOne(t *testing.T) {
+	inBubble(t, BrokerConfig{}, func(t *testing.T, r *rawBroker) {
+		r.createTopic("orders", 1, permRW)
+		r.createTopic("other", 1, permRW)
+		answers := r.waiting(holding(filtered(pullHeader("g", "orders", 0), "*"), time.Hour))
+		p := r.heldNow()
+		other, _ := r.topics.lookup("other")
+		r.topics.byName.Store("orders", other)
+		r.lookAt(p)
+		if got := answered(t, answers); got.code != wire.TopicNotExist {
+			t.Errorf("answered %d %q", got.code, got.remark)
 		}
 	})
 }

@@ -197,6 +197,23 @@ func TestOffsetsAreDurableWhenAMemberLeaves(t *testing.T) {
 	}
 }
 
+func TestABrokerClosesUnderItsMembersAndKeepsTheirOffsets(t *testing.T) {
+	fs := vfs.NewMem()
+	inBubble(t, onDisk(fs), func(_ *testing.T, r *rawBroker) {
+		r.createTopic("orders", 1, permRW)
+		r.beat("c", "g", tagSub("orders", "*"))
+		r.waiting(holding(pullHeader("g", "orders", 0), time.Hour))
+		r.commit("g", "orders", 0, 42)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := startBroker(t, onDisk(fs))
+	if got := r.offset(wire.CodeQueryConsumerOffset, &wire.QueryOffsetRequest{ConsumerGroup: "g", Topic: "orders"}); got != 42 {
+		t.Errorf("offset %d, want 42", got)
+	}
+}
+
 func TestRequestsWithoutARequiredFieldNameIt(t *testing.T) {
 	r := startBroker(t, BrokerConfig{})
 	for code, missing := range map[int32]string{

@@ -68,11 +68,11 @@ func joinHits(hits []storage.Hit) []byte {
 	return body
 }
 
-// carriesKey tells whether the record's own topic and properties are what the
-// query asks for.
+// carriesKey tells whether the record's own properties have the key. The store
+// has compared the topic.
 func carriesKey(record []byte, h *wire.QueryMessageRequest) bool {
 	m, _, err := wire.ParseStored(record)
-	if err != nil || m.Topic != h.Topic {
+	if err != nil {
 		return false
 	}
 	if unique, _ := wire.Property(m.Properties, wire.PropUniqueKey); unique == h.Key {
