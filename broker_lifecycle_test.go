@@ -297,3 +297,14 @@ func TestManyStartsAndCloses(t *testing.T) {
 		t.Fatalf("%d goroutines, %d before", after, before)
 	}
 }
+
+func TestRequestsBeforeTheBrokerIsReadyAreRefused(t *testing.T) {
+	r := startBroker(t, BrokerConfig{})
+	r.ready.Store(false)
+	r.refusedWith(wire.ServiceNotAvailable, r.send(message("t"), "x"), "starting or shutting down")
+	if f := r.call(wire.CodeGetBrokerConfig, nil, nil); f.Code != wire.ServiceNotAvailable {
+		t.Fatalf("answer %d", f.Code)
+	}
+	r.ready.Store(true)
+	r.stored(message("t"), "x")
+}

@@ -126,9 +126,10 @@ func TestRestartedNameServerGetsEverythingAtOnce(t *testing.T) {
 		if err := ns.Close(); err != nil {
 			t.Fatal(err)
 		}
+		r.stored(message("t20"), "x") // a change meanwhile, which is not all it must be told
 		nameServerAt(t, net, nsA)
 		time.Sleep(time.Second)
-		for i := range 20 {
+		for i := range 21 {
 			if _, ok := routed(t, net, nsA, itemName("t", i)); !ok {
 				t.Fatalf("topic %d unknown a second after the restart", i)
 			}

@@ -165,10 +165,17 @@ func TestLargestMessageIsStored(t *testing.T) {
 
 func TestSendsOfOneConnectionAreStoredInOrder(t *testing.T) {
 	r := startBroker(t, BrokerConfig{})
-	const n = 2000
+	unlock, err := r.topics.lock(t.Context(), "fresh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 4000
 	var wg sync.WaitGroup
 	wg.Add(n)
-	for i := range n { // the topic is made meanwhile
+	for i := range n {
+		if i == n/2 { // the topic is made and the sends that waited go on, while others come
+			unlock()
+		}
 		f := &transport.Frame{Code: wire.CodeSendMessage, Header: message("fresh"), Body: []byte(strconv.Itoa(i))}
 		err := r.conn.Go(t.Context(), f, time.Now().Add(time.Minute), func(f *transport.Frame, err error) {
 			defer wg.Done()

@@ -258,3 +258,34 @@ func TestTopicsSurviveARestart(t *testing.T) {
 		t.Fatalf("data version %+v, before %+v", after, before)
 	}
 }
+
+func TestSendsWaitingForATopicAreBoundedInBytes(t *testing.T) {
+	r := startBroker(t, BrokerConfig{})
+	unlock, err := r.topics.lock(t.Context(), "new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 100
+	body := make([]byte, 1<<20)
+	codes := make(chan int32, n)
+	for range n {
+		if err := r.conn.Go(t.Context(), &transport.Frame{Code: wire.CodeSendMessage, Header: message("new"), Body: body},
+			time.Now().Add(time.Minute), func(f *transport.Frame, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				codes <- f.Code
+			}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range n - maxPendingBytes>>20 - 1 { // one was taken out to be worked on
+		if code := <-codes; code != wire.SystemBusy {
+			t.Errorf("answer %d", code)
+		}
+	}
+	unlock()
+	for range maxPendingBytes>>20 + 1 {
+		<-codes
+	}
+}
