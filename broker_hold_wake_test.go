@@ -3,6 +3,7 @@ package mq
 import (
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -383,6 +384,8 @@ func raceConsumers(t *testing.T, r *rawBroker) {
 	r.createTopic("orders", queues, permRW)
 	start := time.Now()
 	done := make(chan string, queues)
+	var sending sync.WaitGroup
+	defer sending.Wait()
 	for q := range int32(queues) {
 		consumer, _ := r.beside()
 		go func() {
@@ -400,7 +403,7 @@ func raceConsumers(t *testing.T, r *rawBroker) {
 			done <- ""
 		}()
 		producer, _ := r.beside()
-		go func() {
+		sending.Go(func() {
 			for i := range each {
 				h := message("orders")
 				h.QueueID = q
@@ -410,7 +413,7 @@ func raceConsumers(t *testing.T, r *rawBroker) {
 					return
 				}
 			}
-		}()
+		})
 	}
 	for range queues {
 		if fault := <-done; fault != "" {
