@@ -107,7 +107,7 @@ func answer(h transport.Header, body []byte) *transport.Frame {
 	return &transport.Frame{Code: wire.Success, Header: h, Body: body}
 }
 
-// refuseHeader is the answer to a request whose header or body cannot be read.
+// refuseMalformed is the answer to a request whose header or body cannot be read.
 // err names the field.
 func refuseMalformed(err error) *transport.Frame {
 	return respond(wire.SystemError, err.Error())

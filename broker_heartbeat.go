@@ -98,7 +98,9 @@ func (b *Broker) makeGroup(ctx context.Context, group string) {
 	if err == nil && g.conf().RetryQueueNums > 0 {
 		_, err = b.topics.ensure(ctx, RetryTopic(group), int(g.conf().RetryQueueNums), permRW)
 	}
-	if err != nil {
+	if errors.Is(err, ErrGroupNotFound) { // not allowed, and each heartbeat would say so again
+		b.log.Debug("consumer group not created", "group", group, "err", err)
+	} else if err != nil {
 		b.log.Warn("consumer group could not be created", "group", group, "err", err)
 	}
 }

@@ -21,7 +21,7 @@ const (
 	maxHeldPerConn   = 20_000
 	longestHold      = time.Hour
 	holdSweepEvery   = 5 * time.Second // RocketMQ: the period of PullRequestHoldService
-	holdRetainedSets = 1024            // empty sets kept between two sweeps
+	holdRetainedSets = 1024            // empty sets kept for the next pull of their queue
 )
 
 type holdQueue struct {
