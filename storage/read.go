@@ -103,12 +103,16 @@ func (s *Store) readRecent(r *Read, q *queue) (ReadResult, bool) {
 	for i := range chunks {
 		c.hint += len(chunks[i].value)
 	}
-	for i := range chunks {
-		// The store made these values; they need no check.
-		ch := chunk{chunks[i].value, int(chunks[i].next - chunks[i].first)}
-		if !c.add(ch) {
-			break
+	for len(chunks) > 0 {
+		for i := range chunks {
+			// The store made these values; they need no check.
+			if !c.add(chunk{chunks[i].value, int(chunks[i].next - chunks[i].first)}) {
+				return c.result(), true
+			}
 		}
+		// Small chunks do not make small answers: the bounds end a read.
+		b, chunks, _ = q.recentFrom(c.res.Next, space[:0])
+		c.res.Max = b.next
 	}
 	return c.result(), true
 }

@@ -143,3 +143,18 @@ func TestWindowOfBytesAndCountsFollowsTheDistanceFromTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// Messages that came one by one lie in chunks of one record each; a pull still
+// gets as many as its bounds allow.
+func TestSmallChunksDoNotMakeSmallAnswers(t *testing.T) {
+	s := mustOpen(t, Options{})
+	defer mustClose(t, s)
+	topic := mustTopic(t, s, "orders")
+	for i := range 40 {
+		mustApply(t, s, &Request{Records: []Record{bodyRecord(topic, 0, fmt.Sprint(i))}})
+	}
+	res, ok := s.ReadRecent(Read{Topic: topic, Near: Limit{Count: 32}})
+	if !ok || res.Count != 32 || res.Next != 32 || res.Max != 40 {
+		t.Errorf("got %d records up to %d of %d, from memory %v; want 32", res.Count, res.Next, res.Max, ok)
+	}
+}
