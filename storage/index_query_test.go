@@ -50,10 +50,16 @@ func query(t tester, s *Store, q KeyQuery) []string {
 	return got
 }
 
+// expect compares answers and tells the first difference.
 func expect(t tester, got []string, want ...string) {
 	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Fatalf("got %q, want %q", got, want)
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Fatalf("answer %d is %.40q, want %.40q", i, got[i], want[i])
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d answers, want %d", len(got), len(want))
 	}
 }
 
@@ -103,9 +109,10 @@ func TestQueryLeavesOutRecordsThatOnlyShareTheHash(t *testing.T) {
 	s := mustOpen(t, Options{})
 	defer mustClose(t, s)
 	topic := mustTopic(t, s, "T")
-	r := keyedRecord(topic, 0, "other", "")
-	r.Keys = []uint64{KeyHash("T", "k")}
-	mustApply(t, s, &Request{Records: []Record{r, keyedRecord(topic, 0, "k", "")}})
+	otherKey, otherTopic := keyedRecord(topic, 0, "other", ""), keyedRecord(mustTopic(t, s, "U"), 0, "k", "U")
+	otherKey.Keys = []uint64{KeyHash("T", "k")}
+	otherTopic.Keys = otherKey.Keys
+	mustApply(t, s, &Request{Records: []Record{otherKey, otherTopic, keyedRecord(topic, 0, "k", "")}})
 	expect(t, query(t, s, KeyQuery{Topic: topic, Key: "k"}), "k|")
 }
 
@@ -284,6 +291,12 @@ func TestMergeThatStopsHalfwayLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, query(t, s, KeyQuery{Topic: topic, Key: "common", Max: 1000}), want...)
+	for i := range 600 {
+		key := fmt.Sprint("own", i)
+		if got := query(t, s, KeyQuery{Topic: topic, Key: key}); len(got) != 1 {
+			t.Fatalf("query of %s: %d records", key, len(got))
+		}
+	}
 }
 
 func TestFinishedSegmentsAreMergedInTheBackground(t *testing.T) {

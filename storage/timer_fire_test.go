@@ -143,6 +143,75 @@ func TestScanDoesNotWalkOverFiredTimers(t *testing.T) {
 	})
 }
 
+// While a round is under way it cannot know what becomes visible behind its scan, so every group with timers wakes it.
+func TestEveryGroupWithTimersKicksTheRoundUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, add := loneTimers(t)
+		x.begin()
+		add(365 * 24 * time.Hour)
+		must(t, x.seal(newBatch(t)))
+		x.kick()
+		if len(x.wake) != 1 {
+			t.Fatal("a group with timers was published during the round and did not kick")
+		}
+	})
+}
+
+// A round whose scan began elsewhere than at the present cursor must do nothing: it may have missed timers or seen fired ones.
+func TestRoundFromAnotherCursorIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mustOpen(t, Options{})
+		defer mustClose(t, s)
+		topic := mustTopic(t, s, "T")
+		storeTimer(t, s, topic, "m", time.Second)
+		s.timers.stop()
+		time.Sleep(time.Minute)
+		from, bound, _ := s.timers.begin()
+		due, err := s.timers.due(from, bound)
+		must(t, err)
+		if err := s.timers.fire(t.Context(), from.next(), due); !errors.Is(err, ErrConditionFailed) {
+			t.Fatalf("round from another cursor: %v", err)
+		}
+		must(t, s.timers.fire(t.Context(), from, due))
+		if err := s.timers.fire(t.Context(), from, due); !errors.Is(err, ErrConditionFailed) {
+			t.Fatalf("the same round again: %v", err)
+		}
+		expect(t, bodies(readQueue(t, s, topic, 0)), "m")
+	})
+}
+
+// A sync that takes longer than the timeout leaves a round's outcome open; it is carried out once all the same.
+func TestRoundOnAStalledDiskHappensOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := newFaultFS(vfs.NewMem())
+		s := mustOpen(t, Options{Dir: "store", FS: fs})
+		defer mustClose(t, s)
+		topic := mustTopic(t, s, "T")
+		for i := range 50 {
+			storeTimer(t, s, topic, fmt.Sprint(i), time.Minute+time.Duration(i)*time.Second)
+		}
+		fs.onOp(func(op diskOp) error {
+			if op.kind == "sync" {
+				time.Sleep(12 * time.Second)
+			}
+			return nil
+		})
+		wait(5 * time.Minute)
+		fs.onOp(nil)
+		wait(time.Minute)
+		seen := map[string]int{}
+		for _, b := range bodies(readQueue(t, s, topic, 0)) {
+			seen[b]++
+		}
+		for i := range 50 {
+			if n := seen[fmt.Sprint(i)]; n != 1 {
+				t.Errorf("timer %d was delivered %d times", i, n)
+			}
+		}
+		must(t, s.Err())
+	})
+}
+
 // When the write of a round fails, nothing of it happened; after reopening all of it happens, once.
 func TestFailedRoundIsRepeatedAsAWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
