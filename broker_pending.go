@@ -107,6 +107,7 @@ func (p *pendingSends) next(name string) *sendOp {
 func (p *pendingSends) drain(name string) {
 	for op := p.next(name); op != nil; op = p.next(name) {
 		ctx, cancel := context.WithTimeout(p.b.life.ctx, createTimeout)
+		op.slow = true
 		op.proceed(ctx)
 		cancel()
 	}

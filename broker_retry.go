@@ -45,7 +45,7 @@ func (b *Broker) group(ctx context.Context, name string) (*brokerGroup, error) {
 // attempts are used up.
 func (op *sendOp) placeRetry(ctx context.Context, group string) error {
 	g, ok := op.b.groups.lookup(group)
-	if !ok && ctx == nil {
+	if !ok && !op.slow {
 		return errSlow
 	}
 	if !ok {
@@ -60,7 +60,7 @@ func (op *sendOp) placeRetry(ctx context.Context, group string) error {
 	}
 	name := wire.DLQPrefix + group
 	t, ok := op.b.topics.lookup(name)
-	if !ok && ctx == nil {
+	if !ok && !op.slow {
 		return errSlow
 	}
 	if !ok {

@@ -30,6 +30,7 @@ type sendOp struct {
 	topic *brokerTopic // where it goes: the header's, or a dead-letter topic
 	queue int32
 	dead  bool // it goes to the dead-letter topic
+	slow  bool // it is off the connection's reader and may make what it needs
 
 	hashes [4]uint64
 	frame  transport.Frame
@@ -43,7 +44,7 @@ var errSlow = errors.New("mq: to be made first")
 // handleSend serves SEND_MESSAGE, its short form and batches. For a topic that is
 // there it does no I/O, so that the sends of one connection are stored in their
 // order; others queue, in order, behind the creation of their topic.
-func (b *Broker) handleSend(_ context.Context, c transport.Conn, req *transport.Frame, reply func(*transport.Frame)) {
+func (b *Broker) handleSend(ctx context.Context, c transport.Conn, req *transport.Frame, reply func(*transport.Frame)) {
 	op := &sendOp{b: b, reply: reply, body: req.Body, version: req.Version, arrived: time.Now(), born: remoteAddr(c)}
 	if !b.sends.enter() {
 		b.refuseSend(reply, respond(wire.ServiceNotAvailable, "the broker is shutting down"))
@@ -62,7 +63,7 @@ func (b *Broker) handleSend(_ context.Context, c transport.Conn, req *transport.
 	if b.pending.join(op) {
 		return
 	}
-	op.proceed(nil)
+	op.proceed(ctx)
 }
 
 // sendHeader reads the header in its long or short form. The number of queues of
@@ -119,8 +120,8 @@ func (b *Broker) isOrdered(topic string) bool {
 	return ok && t.conf().Order || b.registry.isOrdered(topic)
 }
 
-// proceed places the message and hands it to the store. With a nil ctx it waits
-// for nothing: when something must be made first, the send queues.
+// proceed places the message and hands it to the store. When something must be
+// made first and the send is not slow, it queues.
 func (op *sendOp) proceed(ctx context.Context) {
 	err := op.place(ctx)
 	if err == nil {
@@ -142,7 +143,7 @@ func (op *sendOp) place(ctx context.Context) error {
 	name := op.header.Topic
 	group, retry := strings.CutPrefix(name, wire.RetryPrefix)
 	t, known := op.b.topics.lookup(name)
-	if !known && ctx == nil {
+	if !known && !op.slow {
 		return errSlow
 	}
 	if !known {
