@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pocketmq/mq"
+	"github.com/pocketmq/mq/transport"
+)
+
+// pocket is name server, broker and producer of PocketMQ with their defaults.
+type pocket struct {
+	net      transport.Transport // nil: TCP
+	names    []string
+	broker   *mq.Broker
+	producer *mq.Producer
+	closers  []func() error
+
+	pending sync.WaitGroup
+	failed  atomic.Pointer[error] // the first failed asynchronous send
+	groups  int
+}
+
+func openPocket(sync bool) func(context.Context, string, bool) (system, error) {
+	return func(ctx context.Context, dir string, tcp bool) (system, error) {
+		p := &pocket{}
+		if !tcp {
+			p.net = transport.NewMemory(transport.MemoryConfig{})
+		}
+		flush := mq.SyncFlush
+		if !sync {
+			flush = mq.AsyncFlush
+		}
+		if err := p.start(ctx, dir, flush); err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+		return p, nil
+	}
+}
+
+func (p *pocket) start(ctx context.Context, dir string, flush mq.FlushMode) error {
+	ns, err := mq.NewNameServer(mq.NameServerConfig{Transport: p.net, Listen: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	p.closers = append(p.closers, ns.Close)
+	if err := ns.Start(ctx); err != nil {
+		return err
+	}
+	p.names = []string{ns.Addr()}
+	p.broker, err = mq.NewBroker(mq.BrokerConfig{Transport: p.net, NameServers: p.names, Listen: "127.0.0.1:0", Dir: dir, Flush: flush})
+	if err != nil {
+		return err
+	}
+	p.closers = append(p.closers, p.broker.Close)
+	if err := p.broker.Start(ctx); err != nil {
+		return err
+	}
+	p.producer, err = mq.NewProducer(mq.ProducerConfig{Transport: p.net, NameServers: p.names, Group: "bench", AsyncWindow: window})
+	if err != nil {
+		return err
+	}
+	p.closers = append(p.closers, p.producer.Close)
+	return p.producer.Start(ctx)
+}
+
+func (p *pocket) send(ctx context.Context, body []byte) error {
+	_, err := p.producer.Send(ctx, &mq.Message{Topic: subject, Body: body})
+	return err
+}
+
+func (p *pocket) sendAsync(ctx context.Context, body []byte) error {
+	p.pending.Add(1)
+	err := p.producer.SendAsync(ctx, &mq.Message{Topic: subject, Body: body}, p.sent)
+	if err != nil {
+		p.pending.Done()
+	}
+	return err
+}
+
+func (p *pocket) sent(_ *mq.SendResult, err error) {
+	if err != nil {
+		p.failed.CompareAndSwap(nil, &err)
+	}
+	p.pending.Done()
+}
+
+func (p *pocket) drain(context.Context) error {
+	p.pending.Wait()
+	if err := p.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (p *pocket) consume(ctx context.Context, n int) error {
+	p.groups++
+	c, err := mq.NewConsumer(mq.ConsumerConfig{Transport: p.net, NameServers: p.names,
+		Group: fmt.Sprintf("bench-%d", p.groups), Start: mq.FromFirst})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var got atomic.Int64
+	all := make(chan struct{})
+	err = c.Subscribe(subject, mq.Filter{}, func(context.Context, *mq.Delivery) error {
+		if got.Add(1) == int64(n) {
+			close(all)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-all:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d of %d messages received: %w", got.Load(), n, ctx.Err())
+	}
+}
+
+func (p *pocket) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var errs []error
+	if p.producer != nil {
+		errs = append(errs, p.producer.Shutdown(ctx))
+	}
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		errs = append(errs, p.closers[i]())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// A system is one of the queues under comparison, running in this process on a
+// directory of its own.
+type system interface {
+	// send sends a message and waits until it is acknowledged.
+	send(ctx context.Context, body []byte) error
+	// sendAsync sends a message, waiting for a place among window unacknowledged
+	// ones. Failures are reported by drain at the latest.
+	sendAsync(ctx context.Context, body []byte) error
+	// drain waits until everything sent by sendAsync is acknowledged.
+	drain(ctx context.Context) error
+	// consume has a new group, or durable consumer, with a listener that does
+	// nothing receive and acknowledge the first n messages.
+	consume(ctx context.Context, n int) error
+	close() error
+}
+
+// window is how many messages sendAsync leaves unacknowledged.
+const window = 4096
+
+// A variant names a system and how it is set up.
+type variant struct {
+	name string
+	open func(ctx context.Context, dir string, tcp bool) (system, error)
+}
+
+// subject is the topic, or JetStream's subject.
+const subject = "bench"
+
+var (
+	pocketSync  = variant{"PocketMQ sync", openPocket(true)}
+	pocketAsync = variant{"PocketMQ async", openPocket(false)}
+	jetStream   = variant{"JetStream", openJetStream}
+)
+
+// fill sends n messages and waits for the last acknowledgement.
+func fill(ctx context.Context, s system, n int, body []byte) error {
+	for i := range n {
+		if err := s.sendAsync(ctx, body); err != nil {
+			return fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	return s.drain(ctx)
+}
