@@ -29,6 +29,7 @@ type group struct {
 	pointers  []builtPointer
 	trims     []builtTrim
 	published []func()
+	freed     bool     // records were deleted
 	sealed    []uint32 // segments that this group completed
 	logEnd    int64
 	logStart  int64

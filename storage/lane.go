@@ -149,24 +149,50 @@ func (l *lane) forgetCommitted() {
 	l.pending = append(l.pending[:0], l.pending[n:]...)
 }
 
+// flushDelay is how long after a deletion of records its space may wait to be
+// given back by a flush. Pebble can do that by itself, but then rotates its log
+// on a goroutine of its own and becomes a second committer.
+const flushDelay = 5 * time.Second
+
 // commit is the committer: persist and publish for every group until the
 // builder ends.
 func (l *lane) commit() {
 	defer close(l.ended)
-	for g := range l.groups {
-		if g.settled != nil {
-			close(g.settled)
-			continue
+	flush := time.NewTimer(flushDelay)
+	flush.Stop()
+	defer flush.Stop()
+	for {
+		select {
+		case g, ok := <-l.groups:
+			if !ok {
+				return
+			}
+			if g.settled != nil {
+				close(g.settled)
+				continue
+			}
+			l.finish(g)
+			if g.freed {
+				flush.Reset(flushDelay)
+			}
+		case <-flush.C:
+			if _, err := l.db.AsyncFlush(); err != nil {
+				l.fs.fail(fmt.Errorf("storage: flush: %w", err))
+			}
 		}
-		if err := l.persist(g); err != nil {
-			l.fs.fail(err)
-			err = frozen(l.fs.failed())
-			l.s.intake.refuse(err) // before anyone hears of it, so that Err knows
-			l.flights.remove(g, err)
-			continue
-		}
-		l.publish(g)
 	}
+}
+
+// finish takes a group from the builder to its answer.
+func (l *lane) finish(g *group) {
+	if err := l.persist(g); err != nil {
+		l.fs.fail(err)
+		err = frozen(l.fs.failed())
+		l.s.intake.refuse(err) // before anyone hears of it, so that Err knows
+		l.flights.remove(g, err)
+		return
+	}
+	l.publish(g)
 }
 
 // persist commits a group's batch. It says yes only when the file system's flag

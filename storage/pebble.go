@@ -24,12 +24,11 @@ func openPebble(dir string, o Options, fs *fileSystem, lock *pebble.Lock) (*pebb
 	cache := pebble.NewCache(o.CacheBytes)
 	defer cache.Unref()
 	opts := &pebble.Options{
-		FS:                    fs,
-		Lock:                  lock,
-		Cache:                 cache,
-		DisableWAL:            o.inMemory(),
-		FormatMajorVersion:    formatVersion,
-		FlushDelayDeleteRange: 5 * time.Second,
+		FS:                 fs,
+		Lock:               lock,
+		Cache:              cache,
+		DisableWAL:         o.inMemory(),
+		FormatMajorVersion: formatVersion,
 		// Three memtables of 32 MiB reach the rate of four of 64 MiB with half
 		// the memory.
 		MemTableSize:                uint64(o.memtableBytes),

@@ -254,6 +254,7 @@ func (l *lane) deleteTopic(g *group, t *Topic) error {
 	// Refused from here on: what follows in this or later groups must not
 	// write below the range deletes.
 	t.deleted.Store(true)
+	g.freed = true
 	for segment := range segments {
 		g.deleteRange(be.AppendUint32(segmentKey(kindChunk, segment), t.id),
 			after(be.AppendUint32(segmentKey(kindChunk, segment), t.id)))

@@ -94,7 +94,7 @@ func (l *lane) trimTo(g *group, p trimPlan) error {
 		queues.deleteRange(queueSegmentKey(t.id, tq.queue, 0), queueSegmentKey(t.id, tq.queue, p.segment))
 		g.trims = append(g.trims, trim)
 	}
-	l.logStart = start
+	l.logStart, g.freed = start, true
 	for _, op := range queues.ops {
 		g.apply(op)
 	}

@@ -128,3 +128,30 @@ func TestTrimGivesUpWholeSegmentsOnly(t *testing.T) {
 		t.Errorf("earliest time of the log %d %v", at, err)
 	}
 }
+
+func TestTrimmedSpaceComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openTest(t, Options{Dir: "data", FS: vfs.NewMem(), SegmentBytes: 1 << 20})
+		topic := openTopic(t, s, "orders")
+		noise := make([]byte, 32<<10)
+		for i := range 600 {
+			for j := range noise {
+				noise[j] = byte(i*j) ^ byte(j>>7)*31 ^ byte(i>>3)
+			}
+			appendText(t, s, topic, 0, string(noise))
+		}
+		before, err := s.FileBytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.TrimTo(context.Background(), s.LogEnd()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		after, err := s.FileBytes()
+		if err != nil || after > before/4 {
+			t.Errorf("files take %d bytes, %d before trimming, %v", after, before, err)
+		}
+	})
+}
