@@ -146,7 +146,7 @@ func (c *Consumer) pull(ctx context.Context, q *assignedQueue, quiet bool) pullO
 		q.suggested.Store(masterID)
 		return pullFailed
 	}
-	return c.pulled(ctx, q, sub, addr, place, f, quiet)
+	return c.pulled(ctx, q, addr, place, f, quiet)
 }
 
 func logLevel(quiet bool) slog.Level {
@@ -176,7 +176,7 @@ func (c *Consumer) pullAddr(q *assignedQueue) (addr string, id int64, ok bool) {
 	return "", 0, false
 }
 
-func (c *Consumer) pulled(ctx context.Context, q *assignedQueue, sub *topicListener, addr string, place pullPlace, f *transport.Frame, quiet bool) pullOutcome {
+func (c *Consumer) pulled(ctx context.Context, q *assignedQueue, addr string, place pullPlace, f *transport.Frame, quiet bool) pullOutcome {
 	switch f.Code {
 	case wire.Success, wire.PullNotFound, wire.PullRetryImmediately, wire.PullOffsetMoved:
 	case wire.SystemBusy, wire.FlowControl:
@@ -199,6 +199,12 @@ func (c *Consumer) pulled(ctx context.Context, q *assignedQueue, sub *topicListe
 	}
 	var batch []*Delivery
 	if f.Code == wire.Success {
+		// The filter of now, not that of when the pull began: the broker goes by the
+		// newest, also for a pull that it held.
+		sub := c.subscriptionOf(q.queue.Topic)
+		if sub == nil {
+			return pullFailed
+		}
 		if batch, err = c.decode(q.queue, sub, f.Body); err != nil {
 			c.log.Error("messages of a pull are malformed", "queue", q.queue, "broker", addr, "err", err)
 			return pullFailed
