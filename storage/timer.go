@@ -16,7 +16,7 @@ import (
 // in the life of a store.
 //
 // The cursor is a key below which no timer waits. Firing reads from the cursor on and, in one batch, appends the records,
-// deletes their range and moves the cursor, so a crash leaves all of it or nothing, and no scan ever walks over what was fired
+// deletes their timers and moves the cursor, so a crash leaves all of it or nothing, and no scan ever walks over what was fired
 // before. What keeps the cursor true is the time under which a new timer is filed (see add): a timer that is due already is
 // filed just after the moment of its group, and firing leaves alone everything from the moment of the oldest group that is
 // not published yet, which it cannot see.

@@ -212,6 +212,34 @@ func TestRoundOnAStalledDiskHappensOnce(t *testing.T) {
 	})
 }
 
+// Few timers are deleted one by one, many by a range that ends with the last of them.
+func TestRoundDeletesExactlyItsTimers(t *testing.T) {
+	for _, n := range []uint64{1, fireRange - 1, fireRange, fireRecords} {
+		due := dueTimers{}
+		for i := range n {
+			due.keys = append(due.keys, timerKey{1000 + i/2, 7 + i})
+		}
+		from, beyond := timerKey{999, 3}, timerKey{due.keys[n-1].due, due.keys[n-1].seq + 1}
+		ops := due.deletes(from)
+		if n < fireRange {
+			for i, op := range ops {
+				if op.kind != opDelete || string(op.key) != string(due.keys[i].append(nil)) {
+					t.Errorf("deletion %d of %d is %v", i, n, op)
+				}
+			}
+			if len(ops) != int(n) {
+				t.Errorf("%d deletions for %d timers", len(ops), n)
+			}
+			continue
+		}
+		if len(ops) != 1 || ops[0].kind != opDeleteRange || string(ops[0].key) <= string(from.append(nil)) ||
+			string(ops[0].key) > string(due.keys[0].append(nil)) || string(ops[0].end) <= string(due.keys[n-1].append(nil)) ||
+			string(ops[0].end) > string(beyond.append(nil)) {
+			t.Errorf("%d timers are deleted by %v", n, ops)
+		}
+	}
+}
+
 // When the write of a round fails, nothing of it happened; after reopening all of it happens, once.
 func TestFailedRoundIsRepeatedAsAWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
