@@ -76,13 +76,13 @@ func coldRounds(ctx context.Context, o options, tcp bool, d time.Duration) (roun
 		return rounds, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := openPocket(true)(ctx, dir, tcp)
+	body := make([]byte, 1024)
+	s, err := openPocket(true)(ctx, dir, tcp, body)
 	if err != nil {
 		return rounds, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	body := make([]byte, 1024)
-	if err := fill(ctx, s, min(coldMessages, o.backlog), body); err != nil {
+	if err := fill(ctx, s, min(coldMessages, o.backlog)); err != nil {
 		return rounds, err
 	}
 	p := s.(*pocket)

@@ -17,14 +17,15 @@ import (
 type jetStreamSystem struct {
 	server *server.Server
 	conn   *nats.Conn
+	body   []byte
 	js     jetstream.JetStream
 	stream jetstream.Stream
 	failed atomic.Pointer[error]
 	groups int
 }
 
-func openJetStream(ctx context.Context, dir string, tcp bool) (system, error) {
-	j := &jetStreamSystem{}
+func openJetStream(ctx context.Context, dir string, tcp bool, body []byte) (system, error) {
+	j := &jetStreamSystem{body: body}
 	if err := j.start(ctx, dir, tcp); err != nil {
 		return nil, errors.Join(err, j.close())
 	}
@@ -59,13 +60,13 @@ func (j *jetStreamSystem) start(ctx context.Context, dir string, tcp bool) error
 	return err
 }
 
-func (j *jetStreamSystem) send(ctx context.Context, body []byte) error {
-	_, err := j.js.Publish(ctx, subject, body)
+func (j *jetStreamSystem) send(ctx context.Context) error {
+	_, err := j.js.Publish(ctx, subject, j.body)
 	return err
 }
 
-func (j *jetStreamSystem) sendAsync(_ context.Context, body []byte) error {
-	_, err := j.js.PublishAsync(subject, body, jetstream.WithStallWait(10*time.Second))
+func (j *jetStreamSystem) sendAsync(context.Context) error {
+	_, err := j.js.PublishAsync(subject, j.body, jetstream.WithStallWait(10*time.Second))
 	return err
 }
 

@@ -30,7 +30,7 @@ const warmUp = 100 * time.Millisecond
 
 // waitingSenders sends with n senders, each waiting for its acknowledgement, for
 // the given time.
-func waitingSenders(ctx context.Context, s system, n int, body []byte, d time.Duration) (int, error) {
+func waitingSenders(ctx context.Context, s system, n int, d time.Duration) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var sent atomic.Int64
@@ -39,7 +39,7 @@ func waitingSenders(ctx context.Context, s system, n int, body []byte, d time.Du
 	for range n {
 		senders.Go(func() {
 			for ctx.Err() == nil && time.Now().Before(end) {
-				if err := s.send(ctx, body); err != nil {
+				if err := s.send(ctx); err != nil {
 					cancel(err)
 					return
 				}
@@ -53,13 +53,13 @@ func waitingSenders(ctx context.Context, s system, n int, body []byte, d time.Du
 
 // asyncSender sends without waiting, up to window unacknowledged, for the given
 // time, and waits for the last acknowledgement.
-func asyncSender(ctx context.Context, s system, body []byte, d time.Duration) (int, error) {
+func asyncSender(ctx context.Context, s system, d time.Duration) (int, error) {
 	end := time.Now().Add(d)
 	for n := 0; ; n++ {
 		if n%64 == 0 && !time.Now().Before(end) {
 			return n, s.drain(ctx)
 		}
-		if err := s.sendAsync(ctx, body); err != nil {
+		if err := s.sendAsync(ctx); err != nil {
 			return n, err
 		}
 	}

@@ -20,14 +20,16 @@ type pocket struct {
 	producer *mq.Producer
 	closers  []func() error
 
+	message *mq.Message
 	pending sync.WaitGroup
-	failed  atomic.Pointer[error] // the first failed asynchronous send
+	refused atomic.Int64          // asynchronous sends that found the broker busy
+	failed  atomic.Pointer[error] // the first asynchronous send that failed otherwise
 	groups  int
 }
 
-func openPocket(sync bool) func(context.Context, string, bool) (system, error) {
-	return func(ctx context.Context, dir string, tcp bool) (system, error) {
-		p := &pocket{}
+func openPocket(sync bool) func(context.Context, string, bool, []byte) (system, error) {
+	return func(ctx context.Context, dir string, tcp bool, body []byte) (system, error) {
+		p := &pocket{message: &mq.Message{Topic: subject, Body: body}}
 		if !tcp {
 			p.net = transport.NewMemory(transport.MemoryConfig{})
 		}
@@ -68,14 +70,17 @@ func (p *pocket) start(ctx context.Context, dir string, flush mq.FlushMode) erro
 	return p.producer.Start(ctx)
 }
 
-func (p *pocket) send(ctx context.Context, body []byte) error {
-	_, err := p.producer.Send(ctx, &mq.Message{Topic: subject, Body: body})
-	return err
+func (p *pocket) send(ctx context.Context) error {
+	for {
+		if _, err := p.producer.Send(ctx, p.message); !errors.Is(err, mq.ErrBrokerBusy) {
+			return err
+		}
+	}
 }
 
-func (p *pocket) sendAsync(ctx context.Context, body []byte) error {
+func (p *pocket) sendAsync(ctx context.Context) error {
 	p.pending.Add(1)
-	err := p.producer.SendAsync(ctx, &mq.Message{Topic: subject, Body: body}, p.sent)
+	err := p.producer.SendAsync(ctx, p.message, p.sent)
 	if err != nil {
 		p.pending.Done()
 	}
@@ -83,14 +88,25 @@ func (p *pocket) sendAsync(ctx context.Context, body []byte) error {
 }
 
 func (p *pocket) sent(_ *mq.SendResult, err error) {
-	if err != nil {
+	if errors.Is(err, mq.ErrBrokerBusy) {
+		p.refused.Add(1)
+	} else if err != nil {
 		p.failed.CompareAndSwap(nil, &err)
 	}
 	p.pending.Done()
 }
 
-func (p *pocket) drain(context.Context) error {
+// drain sends again what was refused, so that refusals cost time and no message.
+func (p *pocket) drain(ctx context.Context) error {
 	p.pending.Wait()
+	for n := p.refused.Swap(0); n > 0; n = p.refused.Swap(0) {
+		for range n {
+			if err := p.sendAsync(ctx); err != nil {
+				return err
+			}
+		}
+		p.pending.Wait()
+	}
 	if err := p.failed.Load(); err != nil {
 		return *err
 	}

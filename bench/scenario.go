@@ -15,8 +15,8 @@ type scenario struct {
 	tcp      bool
 	size     int // bytes of a body
 	variants []variant
-	prepare  func(ctx context.Context, s system, body []byte) error
-	run      func(ctx context.Context, s system, body []byte, d time.Duration) (int, error)
+	prepare  func(ctx context.Context, s system) error
+	run      func(ctx context.Context, s system, d time.Duration) (int, error)
 }
 
 // scenarios are all of them. backlog is the number of messages to consume.
@@ -25,18 +25,18 @@ func scenarios(backlog int) []scenario {
 	for _, tcp := range []bool{false, true} {
 		for _, size := range []int{128, 1024} {
 			where := fmt.Sprintf("%s/%d B", network(tcp), size)
-			sends := func(name string, run func(context.Context, system, []byte, time.Duration) (int, error)) scenario {
+			sends := func(name string, run func(context.Context, system, time.Duration) (int, error)) scenario {
 				return scenario{name: where + "/" + name, tcp: tcp, size: size, variants: []variant{pocketSync, pocketAsync, jetStream},
-					prepare: func(ctx context.Context, s system, body []byte) error {
-						_, err := run(ctx, s, body, warmUp)
+					prepare: func(ctx context.Context, s system) error {
+						_, err := run(ctx, s, warmUp)
 						return err
 					}, run: run}
 			}
 			all = append(all,
 				sends("send, 1 waiting", waiting(1)), sends("send, 64 waiting", waiting(64)), sends("send, 4096 in flight", asyncSender),
 				scenario{name: where + "/consume", tcp: tcp, size: size, variants: []variant{pocketSync, jetStream},
-					prepare: func(ctx context.Context, s system, body []byte) error { return fill(ctx, s, backlog, body) },
-					run: func(ctx context.Context, s system, _ []byte, _ time.Duration) (int, error) {
+					prepare: func(ctx context.Context, s system) error { return fill(ctx, s, backlog) },
+					run: func(ctx context.Context, s system, _ time.Duration) (int, error) {
 						return backlog, s.consume(ctx, backlog)
 					}})
 		}
@@ -44,9 +44,9 @@ func scenarios(backlog int) []scenario {
 	return all
 }
 
-func waiting(n int) func(context.Context, system, []byte, time.Duration) (int, error) {
-	return func(ctx context.Context, s system, body []byte, d time.Duration) (int, error) {
-		return waitingSenders(ctx, s, n, body, d)
+func waiting(n int) func(context.Context, system, time.Duration) (int, error) {
+	return func(ctx context.Context, s system, d time.Duration) (int, error) {
+		return waitingSenders(ctx, s, n, d)
 	}
 }
 
@@ -85,16 +85,15 @@ func (sc scenario) once(ctx context.Context, v variant, dir string, d time.Durat
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := v.open(ctx, dir, sc.tcp)
+	s, err := v.open(ctx, dir, sc.tcp, make([]byte, sc.size))
 	if err != nil {
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	body := make([]byte, sc.size)
-	if err := sc.prepare(ctx, s, body); err != nil {
+	if err := sc.prepare(ctx, s); err != nil {
 		return sample{}, err
 	}
-	return measure(func() (int, error) { return sc.run(ctx, s, body, d) })
+	return measure(func() (int, error) { return sc.run(ctx, s, d) })
 }
 
 // median returns the median of what f tells of each sample.

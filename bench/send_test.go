@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // BenchmarkSend is one message from SendAsync to its acknowledgement, in process,
@@ -11,18 +13,19 @@ func BenchmarkSend(b *testing.B) {
 	for _, v := range []variant{pocketSync, pocketAsync, jetStream} {
 		for _, size := range []int{128, 1024} {
 			b.Run(fmt.Sprintf("%s/%d", v.name, size), func(b *testing.B) {
-				s, err := v.open(b.Context(), b.TempDir(), false)
+				ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
+				defer cancel()
+				s, err := v.open(ctx, b.TempDir(), false, make([]byte, size))
 				if err != nil {
 					b.Fatal(err)
 				}
-				body := make([]byte, size)
-				if err := fill(b.Context(), s, 1000, body); err != nil {
+				if err := fill(ctx, s, 1000); err != nil {
 					b.Fatal(err)
 				}
 				b.ReportAllocs()
 				b.ResetTimer()
 				cpu := processTime()
-				if err := fill(b.Context(), s, b.N, body); err != nil {
+				if err := fill(ctx, s, b.N); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()
@@ -40,17 +43,19 @@ func BenchmarkConsume(b *testing.B) {
 	for _, v := range []variant{pocketSync, jetStream} {
 		for _, size := range []int{128, 1024} {
 			b.Run(fmt.Sprintf("%s/%d", v.name, size), func(b *testing.B) {
-				s, err := v.open(b.Context(), b.TempDir(), false)
+				ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
+				defer cancel()
+				s, err := v.open(ctx, b.TempDir(), false, make([]byte, size))
 				if err != nil {
 					b.Fatal(err)
 				}
-				if err := fill(b.Context(), s, b.N, make([]byte, size)); err != nil {
+				if err := fill(ctx, s, b.N); err != nil {
 					b.Fatal(err)
 				}
 				b.ReportAllocs()
 				b.ResetTimer()
 				cpu := processTime()
-				if err := s.consume(b.Context(), b.N); err != nil {
+				if err := s.consume(ctx, b.N); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()

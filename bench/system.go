@@ -6,13 +6,13 @@ import (
 )
 
 // A system is one of the queues under comparison, running in this process on a
-// directory of its own.
+// directory of its own. All its messages have the same body.
 type system interface {
 	// send sends a message and waits until it is acknowledged.
-	send(ctx context.Context, body []byte) error
+	send(ctx context.Context) error
 	// sendAsync sends a message, waiting for a place among window unacknowledged
 	// ones. Failures are reported by drain at the latest.
-	sendAsync(ctx context.Context, body []byte) error
+	sendAsync(ctx context.Context) error
 	// drain waits until everything sent by sendAsync is acknowledged.
 	drain(ctx context.Context) error
 	// consume has a new group, or durable consumer, with a listener that does
@@ -27,7 +27,7 @@ const window = 4096
 // A variant names a system and how it is set up.
 type variant struct {
 	name string
-	open func(ctx context.Context, dir string, tcp bool) (system, error)
+	open func(ctx context.Context, dir string, tcp bool, body []byte) (system, error)
 }
 
 // subject is the topic, or JetStream's subject.
@@ -40,9 +40,9 @@ var (
 )
 
 // fill sends n messages and waits for the last acknowledgement.
-func fill(ctx context.Context, s system, n int, body []byte) error {
+func fill(ctx context.Context, s system, n int) error {
 	for i := range n {
-		if err := s.sendAsync(ctx, body); err != nil {
+		if err := s.sendAsync(ctx); err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
 		}
 	}
