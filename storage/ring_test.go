@@ -22,8 +22,8 @@ func TestKeepingUpNeedsNoDisk(t *testing.T) {
 		}
 	}
 	res, ok := s.ReadRecent(Read{Topic: topic, Near: Limit{Count: 32}})
-	if !ok || res.Count != 8 {
-		t.Errorf("the first chunks together: %v, %d records", ok, res.Count)
+	if !ok || res.Count != 32 {
+		t.Errorf("small chunks together: %v, %d records", ok, res.Count)
 	}
 }
 
