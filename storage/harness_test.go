@@ -278,7 +278,8 @@ func (l *ledger) verifyQueue(t testing.TB, p place, have []storedRecord, list []
 
 // crashOptions are small bounds, so that a short test reaches segment ends and several groups.
 func crashOptions(fs vfs.FS, flush FlushMode) Options {
-	return Options{Dir: "store", FS: fs, Flush: flush, SegmentBytes: 128 << 10, RingBytes: 64 << 10, CacheBytes: 1 << 20}
+	return Options{Dir: "store", FS: fs, Flush: flush, SegmentBytes: 128 << 10, RingBytes: 64 << 10, CacheBytes: 1 << 20,
+		memtableBytes: 128 << 10}
 }
 
 // workload is the traffic of the crash and fault tests: several queues, records small and large, timers, metadata, group
@@ -289,10 +290,13 @@ type workload struct {
 	// metas is the value last acknowledged per metadata key, submitted the one last submitted; -1 is none.
 	mu               sync.Mutex
 	metas, submitted map[string]int
+	// deleted are the topics whose deletion was acknowledged.
+	deleted map[string]time.Time
 }
 
 func newWorkload(seed uint64) *workload {
-	return &workload{l: newLedger(), rng: rand.New(rand.NewPCG(seed, 77)), metas: map[string]int{}, submitted: map[string]int{}}
+	return &workload{l: newLedger(), rng: rand.New(rand.NewPCG(seed, 77)), metas: map[string]int{}, submitted: map[string]int{},
+		deleted: map[string]time.Time{}}
 }
 
 const timerQueue = 9 // timers fire into a queue of their own, so that the others keep the order of submission
@@ -323,6 +327,10 @@ func (w *workload) run(ctx context.Context, s *Store, steps int) error {
 				return err
 			}
 			s.CommitOffset("group", topic, queue, next)
+		case n < 18:
+			if err := w.makeAndDelete(ctx, s, fmt.Sprintf("temporary-%d", i)); err != nil {
+				return err
+			}
 		default:
 			time.Sleep(time.Duration(w.rng.IntN(150)) * time.Millisecond)
 		}
@@ -367,16 +375,40 @@ func (w *workload) putMeta(ctx context.Context, s *Store, key string) error {
 	return nil
 }
 
+// makeAndDelete makes a topic, sends to it, and deletes it.
+func (w *workload) makeAndDelete(ctx context.Context, s *Store, name string) error {
+	topic, err := s.OpenTopic(ctx, name)
+	if err != nil {
+		return err
+	}
+	r := &Request{Records: []Record{markedRecord(topic, 0, 1<<50, 500), markedRecord(topic, 1, 1<<50+1, 500)}}
+	if err := s.Apply(ctx, r); err != nil {
+		return err
+	}
+	s.CommitOffset("group", topic, 0, 1)
+	w.mu.Lock()
+	delete(w.deleted, name) // it may have been made before, by the part of the workload before a crash
+	w.mu.Unlock()
+	if err := s.DeleteTopic(ctx, name); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deleted[name] = time.Now()
+	return nil
+}
+
 // snapshot is the workload's knowledge as of now.
 func (w *workload) snapshot() *workload {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return &workload{l: w.l.clone(), metas: maps.Clone(w.metas), submitted: maps.Clone(w.submitted)}
+	return &workload{l: w.l.clone(), metas: maps.Clone(w.metas), submitted: maps.Clone(w.submitted),
+		deleted: maps.Clone(w.deleted)}
 }
 
 // asOf takes the acknowledgements back that are not in an earlier snapshot; what was submitted or refused since stays.
 func (w *workload) asOf(earlier *workload) *workload {
-	w.metas = earlier.metas
+	w.metas, w.deleted = earlier.metas, earlier.deleted
 	forget := func(later, before map[place][]*sent) {
 		for p, list := range later {
 			for i, m := range list {
@@ -398,6 +430,11 @@ func (w *workload) asOf(earlier *workload) *workload {
 func (w *workload) verify(t testing.TB, s *Store, deadline time.Time) {
 	t.Helper()
 	w.l.verify(t, s, deadline)
+	for name, at := range w.deleted {
+		if _, ok := s.Topic(name); ok && (deadline.IsZero() || at.Before(deadline)) {
+			t.Errorf("topic %s, whose deletion was acknowledged, is there", name)
+		}
+	}
 	for key, last := range w.submitted {
 		value, found, err := s.Meta("test", key)
 		must(t, err)
