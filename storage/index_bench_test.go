@@ -45,15 +45,46 @@ func benchSegments(b *testing.B, segments int) (*Store, *Topic, int) {
 }
 
 func BenchmarkIndexMerge(b *testing.B) {
+	keys := 0
 	for b.Loop() {
 		b.StopTimer()
 		s, _, count := benchSegments(b, 8)
+		keys += count
 		b.StartTimer()
 		if err := s.index.mergeReady(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(float64(count)/b.Elapsed().Seconds()*float64(b.N), "keys/s")
 	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(keys), "ns/key")
+}
+
+// The passes over the lists of a segment of 256 MiB with records of 128 bytes.
+func BenchmarkIndexSelection(b *testing.B) {
+	const lists, pairs = 256, 8192
+	var all []indexList
+	var builder indexBuilder
+	for i := range lists {
+		builder.reset()
+		for j := range pairs {
+			builder.add(rand.Uint64(), int64(i*pairs+j)*128)
+		}
+		builder.pairs = builder.sorter.sort(builder.pairs)
+		list, err := parseIndexList(appendIndexList(nil, builder.pairs))
+		if err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, list)
+	}
+	for b.Loop() {
+		sel := selection{limit: mergePassPairs}
+		for more := true; more; more = sel.next() {
+			for _, l := range all {
+				sel.take(l)
+			}
+			sel.finish()
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(lists*pairs), "ns/key")
 }
 
 func BenchmarkQuery(b *testing.B) {
