@@ -76,8 +76,8 @@ func coldRounds(ctx context.Context, o options, tcp bool, d time.Duration) (roun
 		return rounds, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	body := make([]byte, 1024)
-	s, err := openPocket(true)(ctx, dir, tcp, body)
+	bodies := newBodies(1024)
+	s, err := openPocket(true)(ctx, dir, tcp, bodies)
 	if err != nil {
 		return rounds, err
 	}
@@ -97,7 +97,7 @@ func coldRounds(ctx context.Context, o options, tcp bool, d time.Duration) (roun
 	defer conn.Close()
 	for range o.rounds {
 		for i := range rounds {
-			r, err := coldOnce(ctx, conn, i == 1, min(coldMessages, o.backlog), body, d)
+			r, err := coldOnce(ctx, conn, i == 1, min(coldMessages, o.backlog), bodies, d)
 			if err != nil {
 				return rounds, err
 			}
@@ -109,7 +109,7 @@ func coldRounds(ctx context.Context, o options, tcp bool, d time.Duration) (roun
 
 // coldOnce sends for the given time, with a pull of each queue under way when
 // cold says so, as a consumer has it.
-func coldOnce(ctx context.Context, conn transport.Conn, cold bool, backlog int, body []byte, d time.Duration) (coldRound, error) {
+func coldOnce(ctx context.Context, conn transport.Conn, cold bool, backlog int, bodies *bodies, d time.Duration) (coldRound, error) {
 	var r coldRound
 	var over atomic.Bool
 	var pulled atomic.Int64
@@ -118,7 +118,7 @@ func coldOnce(ctx context.Context, conn transport.Conn, cold bool, backlog int, 
 		defer over.Store(true)
 		for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; {
 			start := time.Now()
-			if err := callSend(ctx, conn, len(r.latencies)%coldQueues, body); err != nil {
+			if err := callSend(ctx, conn, len(r.latencies)%coldQueues, bodies.next()); err != nil {
 				return err
 			}
 			r.latencies = append(r.latencies, time.Since(start))

@@ -17,15 +17,15 @@ import (
 type jetStreamSystem struct {
 	server *server.Server
 	conn   *nats.Conn
-	body   []byte
+	bodies *bodies
 	js     jetstream.JetStream
 	stream jetstream.Stream
 	failed atomic.Pointer[error]
 	groups int
 }
 
-func openJetStream(ctx context.Context, dir string, tcp bool, body []byte) (system, error) {
-	j := &jetStreamSystem{body: body}
+func openJetStream(ctx context.Context, dir string, tcp bool, bodies *bodies) (system, error) {
+	j := &jetStreamSystem{bodies: bodies}
 	if err := j.start(ctx, dir, tcp); err != nil {
 		return nil, errors.Join(err, j.close())
 	}
@@ -61,12 +61,12 @@ func (j *jetStreamSystem) start(ctx context.Context, dir string, tcp bool) error
 }
 
 func (j *jetStreamSystem) send(ctx context.Context) error {
-	_, err := j.js.Publish(ctx, subject, j.body)
+	_, err := j.js.Publish(ctx, subject, j.bodies.next())
 	return err
 }
 
 func (j *jetStreamSystem) sendAsync(context.Context) error {
-	_, err := j.js.PublishAsync(subject, j.body, jetstream.WithStallWait(10*time.Second))
+	_, err := j.js.PublishAsync(subject, j.bodies.next(), jetstream.WithStallWait(10*time.Second))
 	return err
 }
 

@@ -20,16 +20,18 @@ type pocket struct {
 	producer *mq.Producer
 	closers  []func() error
 
-	message *mq.Message
+	bodies  *bodies
+	sent    func(*mq.SendResult, error)
 	pending sync.WaitGroup
 	refused atomic.Int64          // asynchronous sends that found the broker busy
 	failed  atomic.Pointer[error] // the first asynchronous send that failed otherwise
 	groups  int
 }
 
-func openPocket(sync bool) func(context.Context, string, bool, []byte) (system, error) {
-	return func(ctx context.Context, dir string, tcp bool, body []byte) (system, error) {
-		p := &pocket{message: &mq.Message{Topic: subject, Body: body}}
+func openPocket(sync bool) func(context.Context, string, bool, *bodies) (system, error) {
+	return func(ctx context.Context, dir string, tcp bool, bodies *bodies) (system, error) {
+		p := &pocket{bodies: bodies}
+		p.sent = p.answered
 		if !tcp {
 			p.net = transport.NewMemory(transport.MemoryConfig{})
 		}
@@ -71,8 +73,9 @@ func (p *pocket) start(ctx context.Context, dir string, flush mq.FlushMode) erro
 }
 
 func (p *pocket) send(ctx context.Context) error {
+	m := &mq.Message{Topic: subject, Body: p.bodies.next()}
 	for {
-		if _, err := p.producer.Send(ctx, p.message); !errors.Is(err, mq.ErrBrokerBusy) {
+		if _, err := p.producer.Send(ctx, m); !errors.Is(err, mq.ErrBrokerBusy) {
 			return err
 		}
 	}
@@ -80,20 +83,26 @@ func (p *pocket) send(ctx context.Context) error {
 
 func (p *pocket) sendAsync(ctx context.Context) error {
 	p.pending.Add(1)
-	err := p.producer.SendAsync(ctx, p.message, p.sent)
+	err := p.producer.SendAsync(ctx, &mq.Message{Topic: subject, Body: p.bodies.next()}, p.sent)
 	if err != nil {
 		p.pending.Done()
 	}
 	return err
 }
 
-func (p *pocket) sent(_ *mq.SendResult, err error) {
-	if errors.Is(err, mq.ErrBrokerBusy) {
-		p.refused.Add(1)
-	} else if err != nil {
-		p.failed.CompareAndSwap(nil, &err)
+func (p *pocket) answered(_ *mq.SendResult, err error) {
+	if err != nil {
+		p.fail(err)
 	}
 	p.pending.Done()
+}
+
+func (p *pocket) fail(err error) {
+	if errors.Is(err, mq.ErrBrokerBusy) {
+		p.refused.Add(1)
+		return
+	}
+	p.failed.CompareAndSwap(nil, &err)
 }
 
 // drain sends again what was refused, so that refusals cost time and no message.

@@ -85,7 +85,7 @@ func (sc scenario) once(ctx context.Context, v variant, dir string, d time.Durat
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := v.open(ctx, dir, sc.tcp, make([]byte, sc.size))
+	s, err := v.open(ctx, dir, sc.tcp, newBodies(sc.size))
 	if err != nil {
 		return sample{}, err
 	}

@@ -15,7 +15,7 @@ func BenchmarkSend(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", v.name, size), func(b *testing.B) {
 				ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
 				defer cancel()
-				s, err := v.open(ctx, b.TempDir(), false, make([]byte, size))
+				s, err := v.open(ctx, b.TempDir(), false, newBodies(size))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -45,7 +45,7 @@ func BenchmarkConsume(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", v.name, size), func(b *testing.B) {
 				ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
 				defer cancel()
-				s, err := v.open(ctx, b.TempDir(), false, make([]byte, size))
+				s, err := v.open(ctx, b.TempDir(), false, newBodies(size))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 )
 
 // A system is one of the queues under comparison, running in this process on a
-// directory of its own. All its messages have the same body.
+// directory of its own. It makes its messages' bodies itself.
 type system interface {
 	// send sends a message and waits until it is acknowledged.
 	send(ctx context.Context) error
@@ -27,7 +29,26 @@ const window = 4096
 // A variant names a system and how it is set up.
 type variant struct {
 	name string
-	open func(ctx context.Context, dir string, tcp bool, body []byte) (system, error)
+	open func(ctx context.Context, dir string, tcp bool, bodies *bodies) (system, error)
+}
+
+// bodies gives out message bodies of one size that do not compress, one after the
+// other from a large random text, so that nobody's compression flatters it.
+type bodies struct {
+	size   int
+	random []byte
+	given  atomic.Uint64
+}
+
+func newBodies(size int) *bodies {
+	random := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{}).Read(random) // never fails
+	return &bodies{size: size, random: random}
+}
+
+func (b *bodies) next() []byte {
+	at := int(b.given.Add(1) * 4099 % uint64(len(b.random)-b.size))
+	return b.random[at : at+b.size]
 }
 
 // subject is the topic, or JetStream's subject.
