@@ -442,3 +442,40 @@ func compareTimers(t *testing.T, s *Store, topic *Topic, model []modelTimer) str
 	}
 	return ""
 }
+
+func BenchmarkTimers(b *testing.B) {
+	for _, size := range []int{128, 1024} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			const n = 20_000
+			delivered := make(chan struct{}, 1)
+			s := mustOpen(b, Options{MemoryLimit: 64 << 20, Grown: func([]Growth) {
+				select {
+				case delivered <- struct{}{}:
+				default:
+				}
+			}})
+			defer mustClose(b, s)
+			topic := mustTopic(b, s, "T")
+			body := strings.Repeat("x", size)
+			next := int64(0)
+			for b.Loop() {
+				for range n / 1000 {
+					req := &Request{}
+					for range 1000 {
+						r := bodyRecord(topic, 0, body)
+						r.DeliverAt = 1
+						req.Records = append(req.Records, r)
+					}
+					mustApply(b, s, req)
+				}
+				for goal := next + n; next < goal; {
+					<-delivered
+					var err error
+					_, next, err = s.Bounds(topic, 0)
+					must(b, err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/timer")
+		})
+	}
+}
