@@ -260,3 +260,23 @@ func (s *Store) read() (db *pebble.DB, release func(), err error) {
 	r.n++
 	return r.db, r.leave, nil
 }
+
+// probeBytes is what a disk must take before a frozen store is given up for it.
+const probeBytes = 64 << 10
+
+// probe says whether the directory's disk takes a small file.
+func probe(fs vfs.FS, dir string) error {
+	name := fs.PathJoin(dir, "probe")
+	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("storage: the disk still fails: %w", err)
+	}
+	_, err = f.Write(make([]byte, probeBytes))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close(), fs.Remove(name)); err != nil {
+		return fmt.Errorf("storage: the disk still fails: %w", err)
+	}
+	return nil
+}

@@ -114,7 +114,9 @@ func (s *Store) Close() error {
 
 // Reopen leaves a failure: it closes what is open and opens the directory
 // again. Topic handles stay valid. Requests in between are refused. After an
-// error the store stays refusing, and Reopen may be tried again.
+// error the store stays refusing, and Reopen may be tried again. A disk that does
+// not take a small file yet is left alone: a frozen store can still be read, a
+// closed one cannot.
 func (s *Store) Reopen(ctx context.Context) error {
 	var e *engine
 	select {
@@ -128,6 +130,11 @@ func (s *Store) Reopen(ctx context.Context) error {
 	}
 	if s.opts.inMemory() {
 		return fmt.Errorf("%w: a store without a directory cannot be opened again", ErrInvalid)
+	}
+	if e.db != nil {
+		if err := probe(e.raw, e.dir); err != nil {
+			return err
+		}
 	}
 	if err := s.stop(e); err != nil {
 		s.log.Warn("storage: closing before opening again", "error", err)
