@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"github.com/pocketmq/mq/storage"
@@ -40,6 +41,7 @@ type Broker struct {
 	settings atomic.Pointer[brokerSettings]
 	ready    atomic.Bool // requests are served
 	sends    sendGate
+	sendOps  sync.Pool     // of *sendOp, for reuse
 	changing chan struct{} // capacity 1: held while settings are changed
 	failed   chan struct{} // capacity 1: the store stopped
 }

@@ -2,6 +2,7 @@ package mq
 
 import (
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,8 +72,8 @@ func (t *messageTraits) level() (int, error) {
 type property struct{ key, value string }
 
 // fillRecord makes r the record of m in the topic: m's properties with set
-// applied, indexed under its unique key and its keys. hashes is room for those.
-// A level above 0 makes it a timer.
+// applied, indexed under its unique key and its keys. hashes is room for those,
+// r.Bytes may bring room for the bytes. A level above 0 makes it a timer.
 func fillRecord(r *storage.Record, topic *brokerTopic, m *wire.StoredMessage, t *messageTraits, level int, set []property, hashes []uint64) error {
 	if level > 0 {
 		// What RocketMQ leaves in a message that went through its schedule topic.
@@ -85,7 +86,7 @@ func fillRecord(r *storage.Record, topic *brokerTopic, m *wire.StoredMessage, t 
 	for i := range set {
 		room += len(set[i].key) + len(set[i].value) + 2
 	}
-	record := wire.AppendStored(make([]byte, 0, room), m)
+	record := wire.AppendStored(slices.Grow(r.Bytes[:0], room), m)
 	// Properties come last, so they are appended in place, which spares a copy of
 	// their text, and then the two lengths that they change are put right.
 	at := len(record)
@@ -184,7 +185,11 @@ func (op *sendOp) record() error {
 		level, set = 0, append(set, property{key: wire.PropDelay})
 	}
 	m := op.message(h.Flag, op.body, h.Properties)
-	return fillRecord(op.One(), op.topic, &m, &t, level, set, op.hashes[:0])
+	r := op.One()
+	r.Bytes = op.room
+	err = fillRecord(r, op.topic, &m, &t, level, set, op.hashes[:0])
+	op.room = r.Bytes
+	return err
 }
 
 // message is what a record of the send says, with the place still to come.

@@ -13,9 +13,10 @@ import (
 	"github.com/pocketmq/mq/transport"
 )
 
-// A sendOp is one send on its way from the request to the answer. It is the
-// store's request, its completion, and the answer's frame and header in one
-// object, because sends are what a broker does most.
+// A sendOp is one send on its way from the request to the answer: the store's
+// request and its completion in one object. Sends are what a broker does most, so
+// an op is used again, with the memory of its record, once it was answered. The
+// answer lives longer and is not part of it.
 type sendOp struct {
 	storage.Request
 
@@ -33,8 +34,35 @@ type sendOp struct {
 	slow  bool // it is off the connection's reader and may make what it needs
 
 	hashes [4]uint64
+	room   []byte // for the record, which the store only reads, until Completed
+}
+
+// maxRoom is the largest record whose memory an op keeps.
+const maxRoom = 16 << 10
+
+// A sendAnswer is the answer to a send that was stored.
+type sendAnswer struct {
 	frame  transport.Frame
-	result wire.SendResponse
+	header wire.SendResponse
+}
+
+func (b *Broker) newSendOp() *sendOp {
+	op, ok := b.sendOps.Get().(*sendOp)
+	if !ok {
+		op = &sendOp{b: b}
+	}
+	return op
+}
+
+// end lets go of an op that was answered.
+func (op *sendOp) end() {
+	b, room := op.b, op.room
+	*op = sendOp{b: b}
+	if cap(room) <= maxRoom {
+		op.room = room
+	}
+	b.sendOps.Put(op)
+	b.sends.leave()
 }
 
 // errSlow says that something must be made first, which does not happen on a
@@ -45,11 +73,12 @@ var errSlow = errors.New("mq: to be made first")
 // there it does no I/O, so that the sends of one connection are stored in their
 // order; others queue, in order, behind the creation of their topic.
 func (b *Broker) handleSend(ctx context.Context, c transport.Conn, req *transport.Frame, reply func(*transport.Frame)) {
-	op := &sendOp{b: b, reply: reply, body: req.Body, version: req.Version, arrived: time.Now(), born: remoteAddr(c)}
 	if !b.sends.enter() {
 		b.refuseSend(reply, respond(wire.ServiceNotAvailable, "the broker is shutting down"))
 		return
 	}
+	op := b.newSendOp()
+	op.reply, op.body, op.version, op.arrived, op.born = reply, req.Body, req.Version, time.Now(), remoteAddr(c)
 	header, err := sendHeader(req)
 	if err != nil {
 		op.fail(refused(wire.SystemError, "%v", err))
@@ -212,17 +241,16 @@ func (op *sendOp) Completed(_ *storage.Request, err error) {
 		return
 	}
 	s := op.b.settings.Load()
-	op.result = wire.SendResponse{MsgID: op.messageIDs(), QueueID: op.queue, QueueOffset: op.Records[0].Offset,
-		Region: s.region, TraceOn: s.traceOn}
-	op.frame = transport.Frame{Code: code, Remark: remark, Header: &op.result}
+	a := &sendAnswer{header: wire.SendResponse{MsgID: op.messageIDs(), QueueID: op.queue, QueueOffset: op.Records[0].Offset,
+		Region: s.region, TraceOn: s.traceOn}}
+	a.frame = transport.Frame{Code: code, Remark: remark, Header: &a.header}
 	bytes := int64(0)
 	for i := range op.Records {
 		bytes += int64(len(op.Records[i].Bytes))
 	}
 	op.b.stats.stored(op.topic.counters, len(op.Records), bytes, time.Since(op.arrived))
-	op.Request, op.body, op.header = storage.Request{}, nil, nil // the answer may wait for a slow peer: do not hold the message
-	op.reply(&op.frame)
-	op.b.sends.leave()
+	op.reply(&a.frame)
+	op.end()
 }
 
 func (op *sendOp) messageIDs() string {
@@ -242,7 +270,7 @@ func (op *sendOp) messageIDs() string {
 // fail answers with the refusal.
 func (op *sendOp) fail(err error) {
 	op.b.refuseSend(op.reply, op.b.refusal(err))
-	op.b.sends.leave()
+	op.end()
 }
 
 // refuseSend adds what Java's client reads from every answer to a send.

@@ -48,11 +48,11 @@ func (p *Producer) prepareBatch(s *send, messages []*Message) error {
 		if err := checkBatched(m, messages[0], i); err != nil {
 			return err
 		}
-		ids[i] = p.keys.Next(s.began)
-		text, err := propertiesText(m, ids[i])
+		text, id, err := p.identify(m, s.began)
 		if err != nil {
 			return fmt.Errorf("batch message %d: %w", i, err)
 		}
+		ids[i] = id
 		items[i] = wire.BatchMessage{Flag: m.Flag, Body: m.Body, Properties: text}
 	}
 	body, err := wire.AppendBatch(nil, items)

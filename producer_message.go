@@ -10,14 +10,30 @@ import (
 	"github.com/pocketmq/mq/internal/wire"
 )
 
-// propertiesText writes a message's properties as they travel: once, into one
-// buffer of the right size.
-func propertiesText(m *Message, id string) (string, error) {
+// uniqueKeyAt is where the value of UNIQ_KEY is in a properties text: that
+// property comes first.
+const uniqueKeyAt = len(wire.PropUniqueKey) + 1
+
+// identify gives a message its unique key and returns it as a part of the
+// properties text.
+func (p *Producer) identify(m *Message, now time.Time) (text, id string, err error) {
+	var room [wire.MaxUniqueKey]byte
+	key := p.keys.Append(room[:0], now)
+	text, err = propertiesText(m, key)
+	if err != nil {
+		return "", "", err
+	}
+	return text, text[uniqueKeyAt : uniqueKeyAt+len(key)], nil
+}
+
+// propertiesText writes a message's properties as they travel, with its unique
+// key: once, into one buffer of the right size.
+func propertiesText(m *Message, id []byte) (string, error) {
 	var b strings.Builder
-	b.Grow(propertiesSize(m, id))
+	b.Grow(propertiesSize(m, len(id)))
 	b.WriteString(wire.PropUniqueKey)
 	b.WriteByte(1)
-	b.WriteString(id)
+	b.Write(id)
 	writeProperty(&b, wire.PropTags, m.Tag)
 	for i, key := range m.Keys {
 		if i == 0 {
@@ -46,8 +62,8 @@ func propertiesText(m *Message, id string) (string, error) {
 }
 
 // propertiesSize is at least the length of the text, and not much more.
-func propertiesSize(m *Message, id string) int {
-	size := propertySize(wire.PropUniqueKey, id)
+func propertiesSize(m *Message, idSize int) int {
+	size := uniqueKeyAt + idSize
 	if m.Tag != "" {
 		size += propertySize(wire.PropTags, m.Tag)
 	}
@@ -84,11 +100,11 @@ func writeProperty(b *strings.Builder, name, value string) {
 
 // prepare fills the send with its own copy of a message that was checked.
 func (p *Producer) prepare(s *send, m *Message) error {
-	s.id = p.keys.Next(s.began)
-	text, err := propertiesText(m, s.id)
+	text, id, err := p.identify(m, s.began)
 	if err != nil {
 		return err
 	}
+	s.id = id
 	body, flags, err := p.copyBody(m.Body)
 	if err != nil {
 		return err

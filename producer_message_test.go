@@ -65,7 +65,7 @@ func TestCheckMessageNamesFieldAndRule(t *testing.T) {
 }
 
 func TestPropertiesHaveTheLimitOfTheFormat(t *testing.T) {
-	id := strings.Repeat("0", 32)
+	id := []byte(strings.Repeat("0", 32))
 	room := wire.MaxPropertiesBytes - len("UNIQ_KEY\x01") - len(id) - len("\x02p\x01")
 	m := &Message{Topic: "t", Properties: map[string]string{"p": strings.Repeat("x", room)}}
 	if text, err := propertiesText(m, id); err != nil || len(text) != wire.MaxPropertiesBytes {

@@ -41,7 +41,7 @@ type bodies struct {
 }
 
 func newBodies(size int) *bodies {
-	random := make([]byte, 1<<20)
+	random := make([]byte, 256<<10)
 	rand.NewChaCha8([32]byte{}).Read(random) // never fails
 	return &bodies{size: size, random: random}
 }

@@ -15,7 +15,8 @@ import (
 func OffsetMessageID(storeHost netip.AddrPort, position int64) string {
 	var raw [28]byte
 	b := binary.BigEndian.AppendUint64(appendHost(raw[:0], storeHost), uint64(position))
-	return upperHex(b)
+	var text [56]byte
+	return string(appendHex(text[:0], b))
 }
 
 // ParseOffsetMessageID takes an OffsetMessageID apart.
@@ -65,8 +66,17 @@ func NewUniqueKeys(ip netip.Addr, pid int) *UniqueKeys {
 	return &UniqueKeys{host: binary.BigEndian.AppendUint16(host, uint16(pid))}
 }
 
+// MaxUniqueKey is the length of the longest keys, those with an IPv6 address.
+const MaxUniqueKey = 56
+
 // Next makes a key, of 32 digits or 56 with an IPv6 address.
 func (u *UniqueKeys) Next(now time.Time) string {
+	var key [MaxUniqueKey]byte
+	return string(u.Append(key[:0], now))
+}
+
+// Append makes a key and appends it to dst.
+func (u *UniqueKeys) Append(dst []byte, now time.Time) []byte {
 	m := u.month.Load()
 	ms := now.UnixMilli()
 	if m == nil || ms >= m.end {
@@ -77,7 +87,7 @@ func (u *UniqueKeys) Next(now time.Time) string {
 		last := m.last.Load()
 		next := max(sequence, last+1)
 		if m.last.CompareAndSwap(last, next) {
-			return formatUniqueKey(u.host, m.random, uint32(next>>16), uint16(next))
+			return appendUniqueKey(dst, u.host, m.random, uint32(next>>16), uint16(next))
 		}
 	}
 }
@@ -97,20 +107,20 @@ func (u *UniqueKeys) begin(now time.Time) *keyMonth {
 	return m
 }
 
-func formatUniqueKey(host []byte, random [4]byte, ms uint32, counter uint16) string {
+func appendUniqueKey(dst, host []byte, random [4]byte, ms uint32, counter uint16) []byte {
 	var raw [28]byte
 	b := append(raw[:0], host...)
 	b = append(b, random[:]...)
 	b = binary.BigEndian.AppendUint32(b, ms)
 	b = binary.BigEndian.AppendUint16(b, counter)
-	return upperHex(b)
+	return appendHex(dst, b)
 }
 
-func upperHex(b []byte) string {
+// appendHex appends the bytes as hexadecimal digits in upper case.
+func appendHex(dst, b []byte) []byte {
 	const digits = "0123456789ABCDEF"
-	var text [56]byte
-	for i, c := range b {
-		text[2*i], text[2*i+1] = digits[c>>4], digits[c&15]
+	for _, c := range b {
+		dst = append(dst, digits[c>>4], digits[c&15])
 	}
-	return string(text[:2*len(b)])
+	return dst
 }

@@ -90,7 +90,7 @@ func TestUniqueKeysAreReadableForJavaTools(t *testing.T) {
 	now := time.Date(2026, 5, 2, 0, 0, 1, 0, time.Local)
 	key := NewUniqueKeys(netip.MustParseAddr("10.0.0.1"), 0x1002a).Next(now)
 	millis := now.Sub(time.Date(2026, 5, 1, 0, 0, 0, 0, time.Local)).Milliseconds()
-	if len(key) != 32 || key[:12] != "0A000001002A" || key[20:28] != upperHex([]byte{byte(millis >> 24), byte(millis >> 16), byte(millis >> 8), byte(millis)}) {
+	if len(key) != 32 || key[:12] != "0A000001002A" || key[20:28] != string(appendHex(nil, []byte{byte(millis >> 24), byte(millis >> 16), byte(millis >> 8), byte(millis)})) {
 		t.Errorf("key %s does not show 10.0.0.1, process 2A and %d ms", key, millis)
 	}
 	if key := NewUniqueKeys(netip.MustParseAddr("2001:db8::1"), 1).Next(now); len(key) != 56 || !strings.HasPrefix(key, "20010DB8") {

@@ -233,7 +233,7 @@ func testUniqueKeyVector(t *testing.T, v vector) {
 	u := NewUniqueKeys(netip.MustParseAddr(f.IP), f.PID)
 	var random [4]byte
 	big.NewInt(f.LoaderHash).FillBytes(random[:])
-	if key := formatUniqueKey(u.host, random, f.Millis, f.Counter); key != v.Text {
+	if key := string(appendUniqueKey(nil, u.host, random, f.Millis, f.Counter)); key != v.Text {
 		t.Errorf("key %s, want %s", key, v.Text)
 	}
 }
