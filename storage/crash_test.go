@@ -135,6 +135,9 @@ func film(t *testing.T, seed uint64, flush FlushMode, steps int, wanted func(int
 	}
 	must(t, work.run(context.Background(), s, steps/5))
 	must(t, s.Close())
+	if work.l.trimmedTo == 0 || len(work.deleted) == 0 {
+		t.Errorf("seed %d trims to %d and deletes %d topics; want some of both", seed, work.l.trimmedTo, len(work.deleted))
+	}
 	return c.images
 }
 

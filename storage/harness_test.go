@@ -86,9 +86,10 @@ type place struct {
 type sent struct {
 	id    uint64
 	state sentState
-	// at is when it was acknowledged; offset is what the store said then.
-	at     time.Time
-	offset int64
+	// at is when it was acknowledged; offset and position are what the store said then.
+	at               time.Time
+	offset, position int64
+	due              int64 // of a timer, in milliseconds
 }
 
 type sentState int
@@ -107,6 +108,8 @@ type ledger struct {
 	queues map[place][]*sent // in the order of submission
 	timers map[place][]*sent
 	faults []string // completions that came twice or contradict themselves
+	// trimmedTo and trimmedAt say what trims may have removed: records below the position, timers fired before the time.
+	trimmedTo, trimmedAt int64
 }
 
 func newLedger() *ledger {
@@ -128,7 +131,7 @@ func (l *ledger) submit(s *Store, topic *Topic, queue int32, deliverAt int64, si
 	l.mu.Lock()
 	for _, size := range sizes {
 		l.nextID++
-		m := &sent{id: l.nextID}
+		m := &sent{id: l.nextID, due: deliverAt}
 		rec := markedRecord(topic, queue, m.id, size)
 		rec.DeliverAt = deliverAt
 		r.Records = append(r.Records, rec)
@@ -153,7 +156,7 @@ func (e *entry) Completed(r *Request, err error) {
 			e.l.faults = append(e.l.faults, fmt.Sprintf("record %d completed twice, now with %v", m.id, err))
 			return
 		}
-		m.at, m.offset = time.Now(), r.Records[i].Offset
+		m.at, m.offset, m.position = time.Now(), r.Records[i].Offset, r.Records[i].Position
 		switch {
 		case err == nil:
 			m.state = acked
@@ -181,7 +184,8 @@ func (l *ledger) clone() *ledger {
 		}
 		return c
 	}
-	return &ledger{nextID: l.nextID, queues: copied(l.queues), timers: copied(l.timers), faults: slices.Clone(l.faults)}
+	return &ledger{nextID: l.nextID, queues: copied(l.queues), timers: copied(l.timers), faults: slices.Clone(l.faults),
+		trimmedTo: l.trimmedTo, trimmedAt: l.trimmedAt}
 }
 
 // readAll reads a queue from its minimum to its end.
@@ -230,7 +234,8 @@ func (l *ledger) verify(t testing.TB, s *Store, deadline time.Time) {
 			}
 			continue
 		}
-		l.verifyQueue(t, p, readAll(t, s, topic, p.queue), list, owed)
+		low, _ := must2(s.Bounds(topic, p.queue))(t)
+		l.verifyQueue(t, p, int(low), readAll(t, s, topic, p.queue), list, owed)
 	}
 	for p, list := range l.timers {
 		topic, ok := s.Topic(p.topic)
@@ -245,32 +250,40 @@ func (l *ledger) verify(t testing.TB, s *Store, deadline time.Time) {
 			found[id] += n
 		}
 		for _, m := range list {
-			if n := found[m.id]; n > 1 || n == 0 && owed(m) || n > 0 && m.state == refused {
+			if n := found[m.id]; n > 1 || n == 0 && owed(m) && m.due > l.trimmedAt || n > 0 && m.state == refused {
 				t.Errorf("%v: timer %d (state %d) is there %d times", p, m.id, m.state, n)
 			}
 		}
 	}
 }
 
-// verifyQueue checks one queue. Records whose request was refused must be absent; of the others a prefix is there.
-func (l *ledger) verifyQueue(t testing.TB, p place, have []storedRecord, list []*sent, owed func(*sent) bool) {
+// verifyQueue checks one queue, which begins at low. Records whose request was refused must be absent; of the others a prefix
+// is there, except for what was trimmed.
+func (l *ledger) verifyQueue(t testing.TB, p place, low int, have []storedRecord, list []*sent, owed func(*sent) bool) {
 	t.Helper()
 	list = slices.DeleteFunc(slices.Clone(list), func(m *sent) bool { return m.state == refused })
-	if len(have) > len(list) {
-		t.Errorf("%v: %d records, only %d were submitted", p, len(have), len(list))
+	high := low + len(have)
+	if high > len(list) {
+		t.Errorf("%v: holds [%d, %d), only %d records were submitted", p, low, high, len(list))
 		return
 	}
+	for _, m := range list[:low] {
+		if m.state == acked && m.position >= l.trimmedTo {
+			t.Errorf("%v: acknowledged record %d at position %d is trimmed, the limit is %d", p, m.id, m.position, l.trimmedTo)
+			return
+		}
+	}
 	for i, r := range have {
-		if m := list[i]; r.id != m.id || r.offset != int64(i) {
-			t.Errorf("%v: record %d at offset %d, want record %d at %d", p, r.id, r.offset, m.id, i)
+		if m := list[low+i]; r.id != m.id || r.offset != int64(low+i) {
+			t.Errorf("%v: record %d at offset %d, want record %d at %d", p, r.id, r.offset, m.id, low+i)
 			return
 		} else if m.state == acked && m.offset != r.offset {
 			t.Errorf("%v: record %d at offset %d, acknowledged with %d", p, r.id, r.offset, m.offset)
 		}
 	}
-	for _, m := range list[len(have):] {
+	for _, m := range list[high:] {
 		if owed(m) {
-			t.Errorf("%v: acknowledged record %d is lost (the queue holds %d of %d)", p, m.id, len(have), len(list))
+			t.Errorf("%v: acknowledged record %d is lost (the queue ends at %d of %d)", p, m.id, high, len(list))
 			return
 		}
 	}
@@ -329,6 +342,10 @@ func (w *workload) run(ctx context.Context, s *Store, steps int) error {
 			s.CommitOffset("group", topic, queue, next)
 		case n < 18:
 			if err := w.makeAndDelete(ctx, s, fmt.Sprintf("temporary-%d", i)); err != nil {
+				return err
+			}
+		case n < 19 && w.rng.IntN(3) == 0:
+			if err := w.trim(ctx, s); err != nil {
 				return err
 			}
 		default:
@@ -396,6 +413,18 @@ func (w *workload) makeAndDelete(ctx context.Context, s *Store, name string) err
 	defer w.mu.Unlock()
 	w.deleted[name] = time.Now()
 	return nil
+}
+
+// trim gives up all segments but the last two or so.
+func (w *workload) trim(ctx context.Context, s *Store) error {
+	position := s.LogEnd() - s.segmentBytes
+	if position <= 0 {
+		return nil
+	}
+	w.l.mu.Lock()
+	w.l.trimmedTo, w.l.trimmedAt = position, time.Now().UnixMilli()
+	w.l.mu.Unlock()
+	return s.TrimTo(ctx, position)
 }
 
 // snapshot is the workload's knowledge as of now.
@@ -467,7 +496,7 @@ func (l *ledger) verifyTimersFired(t testing.TB, s *Store, deadline time.Time) {
 		}
 		for _, m := range list {
 			owed := m.state == acked && (deadline.IsZero() || m.at.Before(deadline))
-			if n := found[m.id]; n > 1 || n == 0 && owed {
+			if n := found[m.id]; n > 1 || n == 0 && owed && m.due > l.trimmedAt {
 				t.Errorf("%v: timer %d (state %d) was delivered %d times", p, m.id, m.state, n)
 			}
 		}
@@ -508,6 +537,6 @@ func (l *ledger) forgetLost(t testing.TB, s *Store) {
 				have[r.id] = true
 			}
 		}
-		l.queues[p] = slices.DeleteFunc(list, func(m *sent) bool { return m.state != acked && !have[m.id] })
+		l.queues[p] = slices.DeleteFunc(list, func(m *sent) bool { return m.state != acked && !have[m.id] && m.position >= l.trimmedTo })
 	}
 }
