@@ -20,17 +20,25 @@ func (op *sendOp) batch(common *messageTraits) error {
 	if err != nil {
 		return refused(wire.MessageIllegal, "%v", err)
 	}
-	// RocketMQ adds the properties of the request and its own to each message.
-	set := []property{{key: wire.PropWait}, {wire.PropCluster, op.b.cfg.Cluster}}
-	for rest := op.header.Properties; rest != ""; {
-		var p property
-		if p.key, p.value, rest = nextProperty(rest); p.key != "" && p.key != wire.PropWait && p.key != wire.PropCluster {
-			set = append(set, p)
-		}
+	// RocketMQ adds the properties of the request and its own to each message. Of a
+	// key that comes twice the last one counts. What all that takes is added up
+	// first: a small request could ask for gigabytes.
+	shared := sharedProperties(op.header.Properties)
+	size := 0
+	for i := range messages {
+		size += len(messages[i].Body) + len(messages[i].Properties) + len(shared)
 	}
+	if size > storage.MaxRequestBytes {
+		return refused(wire.MessageIllegal, "the batch's %d messages take %d bytes with its properties, the limit is %d",
+			len(messages), size, storage.MaxRequestBytes)
+	}
+	set := []property{{key: wire.PropWait}, {wire.PropCluster, op.b.cfg.Cluster}}
 	op.Records = make([]storage.Record, len(messages))
 	for i := range messages {
 		item := &messages[i]
+		if shared != "" {
+			item.Properties += "\x02" + shared
+		}
 		t := traitsOf(item.Properties)
 		if err := batchable(&t); err != nil {
 			return err
@@ -41,6 +49,11 @@ func (op *sendOp) batch(common *messageTraits) error {
 		}
 	}
 	return nil
+}
+
+// sharedProperties is what of a batch's own properties goes into its messages.
+func sharedProperties(text string) string {
+	return string(appendEdited(nil, 0, text, []property{{key: wire.PropWait}, {key: wire.PropCluster}}))
 }
 
 // batchable refuses what cannot be part of a batch.
