@@ -79,35 +79,29 @@ func offsetAnswer(op, addr string, f *transport.Frame) (int64, error) {
 	return h.Offset, nil
 }
 
-// persistLoop commits what has changed every 5 s, to all brokers at once. A broker
-// that does not answer is given up for the round.
+// persistLoop commits what has changed every 5 s.
 func (c *Consumer) persistLoop(ctx context.Context) {
 	for sleep(ctx, persistPeriod) {
-		var all sync.WaitGroup
-		for _, queues := range byBroker(c.assignedQueues()) {
-			all.Go(func() {
-				for _, q := range queues {
-					if !c.persist(ctx, q) {
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
+		c.persistAll(ctx)
 	}
 }
 
-func (c *Consumer) persist(ctx context.Context, q *assignedQueue) (ok bool) {
-	offset, changed := q.beginCommit()
-	if !changed {
-		return true
+// persistAll commits what has changed, of all queues at once: a broker that does
+// not answer must not hold up the others.
+func (c *Consumer) persistAll(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, q := range c.assignedQueues() {
+		if offset, changed := q.beginCommit(); changed {
+			all.Go(func() {
+				err := c.commit(ctx, q.queue, offset)
+				q.endCommit(err == nil)
+				if err != nil && ctx.Err() == nil {
+					c.log.Warn("offset not committed, trying again", "queue", q.queue, "offset", offset, "err", err)
+				}
+			})
+		}
 	}
-	err := c.commit(ctx, q.queue, offset)
-	q.endCommit(err == nil)
-	if err != nil && ctx.Err() == nil {
-		c.log.Warn("offset not committed, trying again", "queue", q.queue, "offset", offset, "err", err)
-	}
-	return err == nil || code(err) != 0
+	all.Wait()
 }
 
 // commitLast commits what a queue that was dropped had reached. It waits for an

@@ -150,7 +150,7 @@ func (q *assignedQueue) turn(c *Consumer, done []*Delivery, hands int, batch []*
 	return batch, q.waitingLocked() > 0
 }
 
-// pass ends a worker's turns; it tells whether there is work left.
+// pass ends a worker's turns; it tells whether there is work left to be handed out.
 func (q *assignedQueue) pass(c *Consumer, done []*Delivery, hands int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,7 +159,7 @@ func (q *assignedQueue) pass(c *Consumer, done []*Delivery, hands int) bool {
 		q.finishLocked(d, &c.cfg)
 	}
 	q.closeIfIdleLocked()
-	return q.waitingLocked() > 0
+	return !q.leaving && q.waitingLocked() > 0
 }
 
 func (q *assignedQueue) closeIfIdleLocked() {

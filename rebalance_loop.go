@@ -41,6 +41,9 @@ func (c *Consumer) rebalanceLoop(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-c.rebalanceNow:
+			// A new member is about to ask where the group is: the better the answer,
+			// the less comes twice.
+			c.persistAll(ctx)
 		}
 		if _, complete := c.rebalance(ctx); complete {
 			wait = missingPeriod
