@@ -62,7 +62,7 @@ func (b *Broker) runConsumers() {
 // connClosed is told of every closed connection. What was held for it is dropped,
 // and the other members of its groups divide the queues anew.
 func (b *Broker) connClosed(c transport.Conn) {
-	b.holds.drop(c)
+	b.dropHolds(c)
 	groups := b.members.drop(c)
 	for _, group := range groups {
 		b.notifyMembers(group)

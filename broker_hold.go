@@ -2,6 +2,7 @@ package mq
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"time"
 
@@ -207,18 +208,21 @@ func (h *pullHolds) due(now time.Time, pulls []*pull) ([]*pull, time.Time) {
 	return pulls, time.Time{}
 }
 
-// drop takes the pulls of a closed connection. Nobody waits for their answers.
-func (h *pullHolds) drop(c transport.Conn) {
+// drop takes the pulls of a closed connection. Nobody waits for their answers, but
+// each is owed one, which ends the count of the bytes it holds.
+func (h *pullHolds) drop(c transport.Conn) (pulls []*pull) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.conns[c]
 	if s == nil {
-		return
+		return nil
 	}
-	for len(s.pulls) > 0 {
-		h.remove(s.pulls[len(s.pulls)-1])
+	pulls = slices.Clone(s.pulls)
+	for _, p := range pulls {
+		h.remove(p)
 	}
 	delete(h.conns, c)
+	return pulls
 }
 
 // close takes every pull and refuses new ones.

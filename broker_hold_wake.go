@@ -31,7 +31,7 @@ func (b *Broker) holdPull(p *pull) {
 	select {
 	case <-p.conn.Done():
 		// Its close may have been reported before the pull was held.
-		b.holds.drop(p.conn)
+		b.dropHolds(p.conn)
 		return
 	default:
 	}
@@ -113,6 +113,13 @@ func (b *Broker) readHeld(p *pull) {
 	p.cold.Store(false)
 	if b.holds.has(p) {
 		b.lookAt(p) // a growth that came while cold was set woke nobody
+	}
+}
+
+// dropHolds ends the pulls of a closed connection.
+func (b *Broker) dropHolds(c transport.Conn) {
+	for _, p := range b.holds.drop(c) {
+		p.reply(respond(wire.SystemError, "the connection has closed"))
 	}
 }
 

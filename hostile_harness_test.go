@@ -295,10 +295,10 @@ func jsonRequest(code int32, opaque int, body []byte, ext ...string) []byte {
 
 // A rawAnswer is what came back.
 type rawAnswer struct {
-	Code, Opaque int
-	Remark       string
-	ExtFields    map[string]string
-	Body         []byte
+	Code, Opaque, Flag int
+	Remark             string
+	ExtFields          map[string]string
+	Body               []byte
 }
 
 // answer reads one frame.

@@ -14,6 +14,7 @@ import (
 const (
 	defaultWindow      = 16384
 	defaultOutbound    = 16 << 20
+	defaultInbound     = 64 << 20
 	defaultMaxFrame    = 16 << 20
 	defaultCallTimeout = 3 * time.Second
 	defaultDialTimeout = 3 * time.Second
@@ -25,6 +26,7 @@ type envelope struct {
 	Frame
 	to      *conn
 	due     int64 // memory with delays: not to be delivered before
+	size    int64 // bytes that came, which the request holds until it is answered
 	replied atomic.Bool
 }
 
@@ -54,6 +56,7 @@ var errNoRoom = errors.New("transport: outbound queue full")
 type limits struct {
 	window      int
 	outbound    int
+	inbound     int
 	maxFrame    int
 	callTimeout time.Duration
 }
@@ -68,6 +71,10 @@ func (l *limits) setDefaults() {
 	if l.maxFrame <= 0 {
 		l.maxFrame = defaultMaxFrame
 	}
+	if l.inbound <= 0 {
+		l.inbound = defaultInbound
+	}
+	l.inbound = max(l.inbound, l.maxFrame)
 	if l.callTimeout <= 0 {
 		l.callTimeout = defaultCallTimeout
 	}
@@ -87,6 +94,8 @@ type conn struct {
 	local, remote string
 	accord        accord
 	calls         calls
+	load          inbound
+	others        *inbound // of all connections of the listener
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -111,6 +120,7 @@ func (c *conn) init(parent context.Context, e end, t *Table, log *rareLog, l lim
 	c.done = make(chan struct{})
 	c.over = make(chan struct{})
 	c.waiters = make(chan *waiter, 16)
+	c.others = new(inbound) // a dialled connection is alone
 	c.calls.init(l.window, &connError{err: ErrTimeout, remote: remote}, c.finish)
 }
 
@@ -340,14 +350,13 @@ func (c *conn) receive(e *envelope) {
 		return
 	}
 	e.to = c
-	reply := ignoreReply
-	if !e.IsOneWay() {
-		reply = e.reply
+	if e.size > 0 && !c.admit(e.size) {
+		e.size = 0
+		e.reply(&Frame{Code: codeSystemBusy, Remark: remarkPoolOverloaded})
+		return
 	}
-	c.table.serve(c.ctx, c.self, &e.Frame, reply, c.log)
+	c.table.serve(c.ctx, c.self, &e.Frame, e.reply, c.log)
 }
-
-func ignoreReply(*Frame) {}
 
 // finish gives a call its answer. The caller took it out of the table.
 func (c *conn) finish(s slot, f *Frame, err error) {
@@ -371,6 +380,10 @@ func (e *envelope) reply(resp *Frame) {
 		return
 	}
 	c := e.to
+	c.release(e.size)
+	if e.IsOneWay() {
+		return
+	}
 	if resp == nil {
 		resp = &Frame{Code: codeSystemError, Remark: "handler gave no response"}
 	}

@@ -43,6 +43,7 @@ func (r *frameReader) next(e *envelope, accord *accord) error {
 		return err
 	}
 	e.Body, err = r.read(p.body)
+	e.size = int64(prefixSize + p.header + p.body)
 	return err
 }
 

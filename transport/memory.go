@@ -23,6 +23,9 @@ type MemoryConfig struct {
 	// Outbound bounds the bytes that wait for a side that reads slowly.
 	// Default 16 MiB.
 	Outbound int
+	// Inbound bounds the bytes of unanswered requests as [TCPConfig] says, on a
+	// network that encodes. Default 64 MiB.
+	Inbound int
 	// MaxFrame bounds an encoded frame. Default 16 MiB, as RocketMQ.
 	MaxFrame int
 	// CallTimeout is the deadline of a Go without one. Default 3 s.
@@ -60,7 +63,7 @@ const firstFreePort = 20000
 func NewMemory(cfg MemoryConfig) *Memory {
 	m := &Memory{
 		cfg:       cfg,
-		limits:    limits{cfg.Window, cfg.Outbound, cfg.MaxFrame, cfg.CallTimeout},
+		limits:    limits{cfg.Window, cfg.Outbound, cfg.Inbound, cfg.MaxFrame, cfg.CallTimeout},
 		log:       newRareLog(cfg.Logger),
 		start:     time.Now(),
 		listeners: make(map[string]*memoryListener),
@@ -234,6 +237,7 @@ func (m *Memory) pair(l *memoryListener, t *Table, local, remote string) (near, 
 	far = &memoryConn{net: m, in: there, outgoing: back}
 	near.init(context.Background(), near, t, m.log, m.limits, local, remote)
 	far.init(l.ctx, far, l.table, m.log, m.limits, remote, local)
+	far.others = &l.load
 	near.accord.dialled = true
 	for _, c := range []*memoryConn{near, far} {
 		c.accord.base, c.accord.upgrade = m.cfg.Encoding.plan()
@@ -250,6 +254,7 @@ type memoryListener struct {
 	table  *Table
 	ctx    context.Context
 	cancel context.CancelFunc
+	load   inbound
 
 	mu     sync.Mutex
 	closed bool

@@ -102,6 +102,7 @@ func (c *memoryConn) deliver(batch []*envelope) bool {
 		if encoded {
 			text := e.Body
 			e = new(envelope)
+			e.size = int64(len(text))
 			if err := parseFrame(&e.Frame, text, c.limits.maxFrame, c.accord.mayRead.Load()); err != nil {
 				c.shut(err, false)
 				clear(batch)

@@ -28,6 +28,11 @@ type TCPConfig struct {
 	// wait for room; a reply or one-way request that finds none closes the
 	// connection with ErrOverflow. Default 16 MiB.
 	Outbound int
+	// Inbound bounds the bytes of the requests that came over one connection and
+	// are not answered yet; four times as much bounds those of all connections of a
+	// listener. A request of more than 4 KiB beyond that is answered with
+	// SYSTEM_BUSY. Default 64 MiB.
+	Inbound int
 	// MaxFrame bounds a frame with its length field. Default 16 MiB, as RocketMQ.
 	MaxFrame int
 	// MaxConns bounds the accepted connections of one listener; more are closed at
@@ -68,7 +73,7 @@ type TCP struct {
 // NewTCP makes a TCP transport. It does no I/O, and never closes connections by
 // itself: each belongs to the listener or to whoever dialled it.
 func NewTCP(cfg TCPConfig) *TCP {
-	t := &TCP{cfg: cfg, limits: limits{cfg.Window, cfg.Outbound, cfg.MaxFrame, cfg.CallTimeout}}
+	t := &TCP{cfg: cfg, limits: limits{cfg.Window, cfg.Outbound, cfg.Inbound, cfg.MaxFrame, cfg.CallTimeout}}
 	t.limits.setDefaults()
 	t.log = newRareLog(cfg.Logger)
 	if t.cfg.MaxConns <= 0 {

@@ -19,6 +19,8 @@ type tcpListener struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup // the accept loop and every connection
 
+	load inbound
+
 	mu     sync.Mutex
 	closed bool
 	conns  map[net.Conn]*tcpConn // nil while the first byte or handshake is awaited
@@ -91,6 +93,7 @@ func (l *tcpListener) serve(raw net.Conn) {
 		return
 	}
 	c := l.tcp.newConn(l.ctx, raw, stream, l.table, l.log)
+	c.others = &l.load
 	l.mu.Lock()
 	closed := l.closed
 	l.conns[raw] = c
