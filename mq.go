@@ -27,7 +27,7 @@ type Message struct {
 	// Flag travels with the message; RocketMQ gives it no meaning.
 	Flag int32
 	// DelayLevel 1 to 18 holds the message back for 1s 5s 10s 30s 1m 2m 3m 4m 5m
-	// 6m 7m 8m 9m 10m 20m 30m 1h 2h on the broker (RocketMQ's levels). Zero for now.
+	// 6m 7m 8m 9m 10m 20m 30m 1h 2h on the broker (RocketMQ's levels). Zero: at once.
 	DelayLevel int
 	// ShardKey, when set, chooses the queue: equal keys go to equal queues as long
 	// as the topic's queues stay the same, and to the same as Java's hash selector.
