@@ -42,6 +42,12 @@ func newRegistry(b *Broker) *registry {
 // start looks for a twin, registers once everywhere, and goes on in the
 // background. Only a twin and the end of ctx are errors.
 func (r *registry) start(ctx context.Context) error {
+	running := 0
+	defer func() { // a link that runs owns its connection
+		for _, l := range r.links[running:] {
+			l.drop()
+		}
+	}()
 	if err := r.each(func(l *nameServerLink) error { return l.lookForTwin(ctx) }); err != nil {
 		return err
 	}
@@ -51,6 +57,7 @@ func (r *registry) start(ctx context.Context) error {
 		if !r.b.life.run(l.run) {
 			return ErrClosed
 		}
+		running++
 	}
 	return waitAll(ctx, first)
 }
