@@ -34,6 +34,15 @@ func (i image) lossBound(flush FlushMode) time.Time {
 	return i.time.Add(-500*time.Millisecond - 2*diskDelay)
 }
 
+// progressBound is the instant before which a group's offsets must survive.
+func (i image) progressBound(flush FlushMode) time.Time {
+	bound := i.time
+	if flush == FlushAsync {
+		bound = i.lossBound(flush)
+	}
+	return bound.Add(-offsetsDelay - 2*diskDelay)
+}
+
 // check opens an image and compares it with what was known, uses it, and opens it once more.
 func (i image) check(t *testing.T, flush FlushMode) {
 	t.Helper()
@@ -43,6 +52,7 @@ func (i image) check(t *testing.T, flush FlushMode) {
 		t.Fatalf("%s: does not open: %v", i.at, err)
 	}
 	i.known.verify(t, s, i.lossBound(flush))
+	i.known.verifyProgress(t, s, i.progressBound(flush))
 	checkStore(t, s)
 	ends := queueEnds(t, s)
 	appendEverywhere(t, s)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,15 @@ type workload struct {
 	metas, submitted map[string]int
 	// deleted are the topics whose deletion was acknowledged.
 	deleted map[string]time.Time
+	// progress is what the group committed, in order; offsets only rise.
+	progress []progress
+}
+
+// progress is one committed group offset.
+type progress struct {
+	place  place
+	offset int64
+	at     time.Time
 }
 
 func newWorkload(seed uint64) *workload {
@@ -63,6 +73,9 @@ func (w *workload) run(ctx context.Context, s *Store, steps int) error {
 				return err
 			}
 			s.CommitOffset("group", topic, queue, next)
+			w.mu.Lock()
+			w.progress = append(w.progress, progress{place{topic.Name(), queue}, next, time.Now()})
+			w.mu.Unlock()
 		case n < 18:
 			if err := w.makeAndDelete(ctx, s, fmt.Sprintf("temporary-%d", i)); err != nil {
 				return err
@@ -155,7 +168,7 @@ func (w *workload) snapshot() *workload {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return &workload{l: w.l.clone(), metas: maps.Clone(w.metas), submitted: maps.Clone(w.submitted),
-		deleted: maps.Clone(w.deleted)}
+		deleted: maps.Clone(w.deleted), progress: slices.Clone(w.progress)}
 }
 
 // asOf takes the acknowledgements back that are not in an earlier snapshot; what was submitted or refused since stays.
@@ -198,6 +211,28 @@ func (w *workload) verify(t testing.TB, s *Store, deadline time.Time) {
 		}
 		if n > last || n < w.metas[key] && deadline.IsZero() {
 			t.Errorf("metadata %s = %d, acknowledged %d, submitted %d", key, n, w.metas[key], last)
+		}
+	}
+}
+
+// verifyProgress checks that group offsets committed before the given time are not lost: they may take a second to become
+// durable, and no longer.
+func (w *workload) verifyProgress(t testing.TB, s *Store, before time.Time) {
+	t.Helper()
+	want := map[place]int64{}
+	for _, p := range w.progress {
+		if p.at.Before(before) {
+			want[p.place] = p.offset
+		}
+	}
+	for p, offset := range want {
+		topic, ok := s.Topic(p.topic)
+		if !ok {
+			t.Errorf("topic %s is lost with the progress in it", p.topic)
+			continue
+		}
+		if got, _, err := s.CommittedOffset("group", topic, p.queue); err != nil || got < offset {
+			t.Errorf("%v: the group is at %d (%v), committed %d more than a second before", p, got, err, offset)
 		}
 	}
 }
