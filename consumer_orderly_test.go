@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,7 +107,7 @@ func TestAnswersOfOrderedListeners(t *testing.T) {
 					return
 				}
 				y.want(t, "0/1", "0/2", "1/1")
-				if took := y.times[1].Sub(y.times[0]); took < test.wait || took > test.wait+5*time.Millisecond {
+				if took := y.at()[1].Sub(y.at()[0]); took < test.wait || took > test.wait+5*time.Millisecond {
 					t.Errorf("the second attempt came after %v, want %v", took, test.wait)
 				}
 			})
@@ -228,10 +229,11 @@ func TestLostOrderedQueueIsKeptWhileItsListenerRuns(t *testing.T) {
 func TestLockThatWasLostMakesAMemberLookForItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newQueueCluster(t, 1, 1)
-		b, lent := c.brokers[0], false
+		b := c.brokers[0]
+		var lent atomic.Bool
 		b.put("t", 0, "0", "1", "2", "3", "4", "5")
 		b.do(func(r *brokerRequest) *transport.Frame {
-			if r.Code == wire.CodeLockBatchMQ && lent {
+			if r.Code == wire.CodeLockBatchMQ && lent.Load() {
 				return &transport.Frame{Body: (&wire.LockBatchResponse{}).Marshal()}
 			}
 			return nil
@@ -244,9 +246,7 @@ func TestLockThatWasLostMakesAMemberLookForItsPlace(t *testing.T) {
 		}}
 		c.consume(ConsumerConfig{Ordered: true}, y.listen)
 		time.Sleep(10 * time.Second)
-		b.mu.Lock()
-		lent = true
-		b.mu.Unlock()
+		lent.Store(true)
 		time.Sleep(lockPeriod) // refused by now
 		tries := len(y.all())
 		b.setCommitted("t", 0, 4) // what the other member did
@@ -257,9 +257,7 @@ func TestLockThatWasLostMakesAMemberLookForItsPlace(t *testing.T) {
 		if at := b.committed("t", 0); at != 4 {
 			t.Errorf("committed %d over the other member's 4", at)
 		}
-		b.mu.Lock()
-		lent = false
-		b.mu.Unlock()
+		lent.Store(false)
 		time.Sleep(lockPeriod + persistPeriod)
 		if got := y.all(); !slices.Equal(got[tries:], []string{"4/1", "5/1"}) {
 			t.Errorf("deliveries %q after the lock was back, want 4 and 5", got[tries:])
@@ -287,7 +285,7 @@ func TestOrderedListenersStopWhenTheLockIsOld(t *testing.T) {
 			return nil
 		})
 		time.Sleep(2 * time.Minute)
-		if last := y.times[len(y.times)-1].Sub(begun); last > lockTrust || last < lockTrust-2*time.Second {
+		if last := y.at()[len(y.all())-1].Sub(begun); last > lockTrust || last < lockTrust-2*time.Second {
 			t.Errorf("the last listener began %v after the last lock, want almost %v", last, lockTrust)
 		}
 		b.do(nil)

@@ -25,9 +25,9 @@ type diary struct {
 
 func (y *diary) listen(_ context.Context, d *Delivery) error {
 	y.mu.Lock()
-	defer y.mu.Unlock()
 	y.entries = append(y.entries, fmt.Sprintf("%s/%d", d.Body, d.Attempt))
 	y.times = append(y.times, time.Now())
+	y.mu.Unlock()
 	return y.answer(d)
 }
 
@@ -35,6 +35,13 @@ func (y *diary) all() []string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return slices.Clone(y.entries)
+}
+
+// at is when each delivery came.
+func (y *diary) at() []time.Time {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return slices.Clone(y.times)
 }
 
 func (y *diary) want(t *testing.T, entries ...string) {
@@ -113,8 +120,8 @@ func TestAttemptsEndAfterMaxRetries(t *testing.T) {
 				want = append(want, fmt.Sprintf("x/%d", i+1))
 			}
 			y.want(t, want...)
-			if d := dead.all()[0]; d.Topic != DeadLetterTopic(group) || d.StoredAt.After(y.times[len(y.times)-1].Add(time.Second)) {
-				t.Errorf("dead letter of %s stored at %v, the last attempt was at %v", d.Topic, d.StoredAt, y.times[len(y.times)-1])
+			if d := dead.all()[0]; d.Topic != DeadLetterTopic(group) || d.StoredAt.After(y.at()[len(want)-1].Add(time.Second)) {
+				t.Errorf("dead letter of %s stored at %v, the last attempt was at %v", d.Topic, d.StoredAt, y.at()[len(want)-1])
 			}
 		}
 	})
@@ -172,7 +179,7 @@ func TestAnswersOfConcurrentListeners(t *testing.T) {
 					return
 				}
 				y.want(t, "x/1", "x/2")
-				if took := y.times[1].Sub(y.times[0]); took < test.wait || took > test.wait+2*time.Second {
+				if took := y.at()[1].Sub(y.at()[0]); took < test.wait || took > test.wait+2*time.Second {
 					t.Errorf("the second attempt came after %v, want %v", took, test.wait)
 				}
 			})

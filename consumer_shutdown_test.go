@@ -278,9 +278,11 @@ func TestLeavingMemberCommitsBeforeItLeaves(t *testing.T) {
 		time.Sleep(time.Second)
 		consumer.Close()
 		var last []int32
+		c.brokers[0].mu.Lock()
 		for _, r := range c.brokers[0].asked[len(c.brokers[0].asked)-4:] {
 			last = append(last, r.Code)
 		}
+		c.brokers[0].mu.Unlock()
 		want := fmt.Sprint([]int32{wire.CodeUpdateConsumerOffset, wire.CodeUpdateConsumerOffset, wire.CodeUnlockBatchMQ, wire.CodeUnregisterClient})
 		if fmt.Sprint(last) != want {
 			t.Errorf("last requests %v, want %s", last, want)
