@@ -1,0 +1,114 @@
+package mq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pocketmq/mq/internal/wire"
+	"github.com/pocketmq/mq/transport"
+)
+
+func (c *testCluster) raw() *rawBroker {
+	c.t.Helper()
+	r := &rawBroker{Broker: c.broker, t: c.t, net: c.net, version: protocolVersion}
+	r.conn = r.dial()
+	c.t.Cleanup(func() { r.conn.Close() })
+	return r
+}
+
+// deleteTopic deletes a topic as an administrator does: on the broker, and then
+// from the name server.
+func (c *testCluster) deleteTopic(name string) {
+	c.t.Helper()
+	c.raw().must(wire.CodeDeleteTopicInBroker, &wire.DeleteTopicRequest{Topic: name}, nil)
+	peer := dialRaw(c.t, c.net, c.ns.Addr())
+	peer.want(wire.Success, &transport.Frame{Code: wire.CodeDeleteTopicInNameServer, Fields: []string{"topic", name}})
+}
+
+// BC094: the group of a deleted topic begins anew with it.
+func TestTopicDeletedBetweenUses(t *testing.T) {
+	inBubbles(t, func(t *testing.T, c *testCluster) {
+		p, in := c.producer(ProducerConfig{}), newInbox()
+		c.sendMany(p, "orders", 0, 100)
+		first := c.consume(ConsumerConfig{}, "orders", Filter{}, in.listen)
+		in.wait(t, 100, time.Minute)
+		first.Close()
+		c.deleteTopic("orders")
+		again := newInbox()
+		var last error
+		for i, sent := 0, 0; sent < 10; i++ { // the producer may try the deleted topic first
+			if _, last = p.Send(t.Context(), &Message{Topic: "orders", Body: fmt.Appendf(nil, "again %d", sent)}); last == nil {
+				sent++
+			} else if i > 100 {
+				t.Fatal(last)
+			} else {
+				time.Sleep(time.Second)
+			}
+		}
+		c.consume(ConsumerConfig{}, "orders", Filter{}, again.listen)
+		again.wait(t, 10, time.Minute)
+		time.Sleep(time.Minute)
+		if n := len(again.all()); n != 10 {
+			t.Errorf("%d deliveries, want the 10 new ones: %v", n, again.bodies())
+		}
+	})
+}
+
+// A consumer group is deleted while it consumes: it is made again, and nothing is
+// lost. What was committed went with it, so messages may come twice.
+func TestGroupDeletedInUse(t *testing.T) {
+	inBubbles(t, func(t *testing.T, c *testCluster) {
+		p, in := c.producer(ProducerConfig{}), newInbox()
+		c.sendMany(p, "orders", 0, 20)
+		fails := make(map[string]int)
+		var mu sync.Mutex
+		c.consume(ConsumerConfig{}, "orders", Filter{}, func(ctx context.Context, d *Delivery) error {
+			mu.Lock()
+			fails[d.ID]++
+			first := fails[d.ID] == 1
+			mu.Unlock()
+			if first && d.Offset%3 == 0 {
+				return errors.New("again")
+			}
+			return in.listen(ctx, d)
+		})
+		for round := range 5 {
+			c.sendMany(p, "orders", 20+20*round, 20)
+			time.Sleep(time.Duration(round) * 300 * time.Millisecond)
+			c.raw().must(wire.CodeDeleteSubscriptionGroup, &wire.DeleteGroupRequest{GroupName: "consumers"}, nil)
+			time.Sleep(time.Duration(round) * 11 * time.Second)
+		}
+		c.sendMany(p, "orders", 120, 20)
+		in.wait(t, 140, 10*time.Minute)
+	})
+}
+
+// The same with groups that are not made by themselves: the consumer is refused
+// until an administrator makes the group again, and then goes on.
+func TestGroupDeletedInUseWithoutAutomaticCreation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, transport.MemoryConfig{}, BrokerConfig{DisableAutoCreateGroup: true})
+		create := func() {
+			body := []byte(`{"groupName":"consumers","consumeEnable":true,"consumeFromMinEnable":true,"retryQueueNums":1,"retryMaxTimes":16}`)
+			c.raw().must(wire.CodeUpdateAndCreateSubscriptionGroup, nil, body)
+		}
+		create()
+		p, in := c.producer(ProducerConfig{}), newInbox()
+		c.sendMany(p, "orders", 0, 20)
+		c.consume(ConsumerConfig{}, "orders", Filter{}, in.listen)
+		in.wait(t, 20, time.Minute)
+		c.raw().must(wire.CodeDeleteSubscriptionGroup, &wire.DeleteGroupRequest{GroupName: "consumers"}, nil)
+		c.sendMany(p, "orders", 20, 20)
+		time.Sleep(5 * time.Minute)
+		if n := len(in.bodies()); n > 24 { // the pulls held at that moment may still bring one each
+			t.Errorf("%d messages came to a group that does not exist", n)
+		}
+		create()
+		in.wait(t, 40, 10*time.Minute)
+	})
+}
