@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,21 +14,33 @@ import (
 // to an entry with ";", "," or blanks between them, IPv6 in brackets. An http://
 // in front is taken off, as RocketMQ does with endpoints; a path after it means a
 // look-up service, which is refused rather than guessed at. Repeats are dropped,
-// the order is kept.
-func parseAddresses(lists []string) ([]string, error) {
+// the order is kept. All faults are reported together, each under the field's name.
+func parseAddresses(field string, lists []string) ([]string, error) {
 	var addrs []string
+	var faults []error
 	for _, list := range lists {
 		for _, item := range strings.FieldsFunc(list, isAddressBreak) {
 			addr, err := parseAddress(item)
 			if err != nil {
-				return nil, err
-			}
-			if !slices.Contains(addrs, addr) {
+				faults = append(faults, fmt.Errorf("mq: %s: %w", field, err))
+			} else if !slices.Contains(addrs, addr) {
 				addrs = append(addrs, addr)
 			}
 		}
 	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
 	return addrs, nil
+}
+
+// needAddresses is parseAddresses for lists that must not be empty.
+func needAddresses(field string, lists []string) ([]string, error) {
+	addrs, err := parseAddresses(field, lists)
+	if err == nil && len(addrs) == 0 {
+		err = fmt.Errorf("mq: %s is empty, want at least one host:port", field)
+	}
+	return addrs, err
 }
 
 func isAddressBreak(r rune) bool {
@@ -75,5 +88,5 @@ func isHostName(host string) bool {
 }
 
 func addressError(item, why string) error {
-	return fmt.Errorf("mq: address %q: %s", item, why)
+	return fmt.Errorf("address %q: %s", item, why)
 }

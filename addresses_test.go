@@ -36,7 +36,7 @@ func TestParseAddresses(t *testing.T) {
 		{[]string{"ho/st:1"}, nil},
 		{[]string{"a:1;b"}, nil},
 	} {
-		got, err := parseAddresses(c.in)
+		got, err := parseAddresses("Field", c.in)
 		if c.want == nil {
 			if err == nil {
 				t.Errorf("parseAddresses(%q) = %q, want an error", c.in, got)
@@ -52,12 +52,12 @@ func TestParseAddresses(t *testing.T) {
 func FuzzParseAddresses(f *testing.F) {
 	f.Add("[::1]:9876;http://a:1,b:2 ")
 	f.Fuzz(func(t *testing.T, list string) {
-		addrs, err := parseAddresses([]string{list})
+		addrs, err := parseAddresses("Field", []string{list})
 		if err != nil {
 			return
 		}
 		// What was understood is understood again, as the same.
-		again, err := parseAddresses(addrs)
+		again, err := parseAddresses("Field", addrs)
 		if err != nil || !slices.Equal(addrs, again) {
 			t.Errorf("%q gave %q, which gives %q, %v", list, addrs, again, err)
 		}

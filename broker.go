@@ -64,13 +64,12 @@ func NewBroker(cfg BrokerConfig) (*Broker, error) {
 // Start opens the store, listens, and registers with every name server. It
 // returns when each name server has been tried once, whether or not it was
 // there: a broker alone serves and keeps trying. It fails when a broker of the
-// same cluster, name and id is live at another address. A start that fails
-// leaves nothing behind. ctx bounds the start, not the life.
+// same cluster, name and id is live at another address, and with ErrLocked when
+// another broker has the Dir. A start that fails leaves nothing behind. It may be
+// called once, also when it fails; then it is ErrStarted. ctx bounds the start, not
+// the life.
 func (b *Broker) Start(ctx context.Context) error {
-	if err := b.life.start(ctx, b.up, b.down); err != nil {
-		return fmt.Errorf("mq: start of broker: %w", err)
-	}
-	return nil
+	return startError("broker", b.life.start(ctx, b.up, b.down))
 }
 
 // Close ends the broker: it unregisters, answers what was taken, and waits for

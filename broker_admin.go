@@ -2,13 +2,83 @@ package mq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/pocketmq/mq/internal/wire"
+	"github.com/pocketmq/mq/storage"
 	"github.com/pocketmq/mq/transport"
 )
+
+// CreateTopic makes a topic with so many queues, 1 to 1024, that may be read and
+// written. Of one that is there it changes the number of queues and nothing else. It
+// returns when the topic is stored and, unless they take more than 3 s, the
+// connected name servers know it. It needs a broker that is started, and works also
+// when topics are not created automatically (RocketMQ: UPDATE_AND_CREATE_TOPIC).
+func (b *Broker) CreateTopic(ctx context.Context, name string, queues int) error {
+	err := b.life.running()
+	if err == nil {
+		err = b.createTopic(ctx, name, queues)
+	}
+	return b.operated("create topic "+name, err)
+}
+
+func (b *Broker) createTopic(ctx context.Context, name string, queues int) error {
+	if queues < 1 || queues > maxQueues {
+		return fmt.Errorf("%d queues, the range is 1 to %d", queues, maxQueues)
+	}
+	if fault := nameFault(name, maxTopicLength); fault != "" {
+		return fmt.Errorf("the name %s", fault)
+	}
+	if b.isSystemTopic(name) {
+		return fmt.Errorf("%w: the name belongs to the broker", ErrNoPermission)
+	}
+	_, err := b.topics.change(ctx, name, func(old *brokerTopic) (*wire.TopicConfig, error) {
+		c := wire.TopicConfig{TopicName: name, Perm: permRW, TopicFilterType: singleTag}
+		if old != nil {
+			c = *old.conf()
+		}
+		c.ReadQueueNums, c.WriteQueueNums = int32(queues), int32(queues)
+		return &c, nil
+	})
+	if err == nil {
+		b.registry.announce(ctx, registerTimeout)
+	}
+	return err
+}
+
+// CreateGroup makes a consumer group, also when groups are not created
+// automatically; one that is there stays as it is. It returns when the group is
+// stored, and needs a broker that is started (RocketMQ:
+// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).
+func (b *Broker) CreateGroup(ctx context.Context, name string) error {
+	err := b.life.running()
+	if err == nil {
+		if fault := nameFault(name, maxGroupLength); fault != "" {
+			err = fmt.Errorf("the name %s", fault)
+		} else {
+			_, err = b.groups.create(ctx, name)
+		}
+	}
+	return b.operated("create consumer group "+name, err)
+}
+
+// operated is the error of one of the broker's own methods.
+func (b *Broker) operated(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, storage.ErrClosed): // meanwhile
+		err = ErrClosed
+	case errors.Is(err, storage.ErrFailed):
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case errors.Is(err, storage.ErrBusy):
+		err = fmt.Errorf("%w: %w", ErrBrokerBusy, err)
+	}
+	return &operationError{"mq: " + op, err}
+}
 
 // handleCreateTopic serves UPDATE_AND_CREATE_TOPIC.
 func (b *Broker) handleCreateTopic(ctx context.Context, _ transport.Conn, req *transport.Frame, reply func(*transport.Frame)) {

@@ -34,7 +34,9 @@ type BrokerConfig struct {
 	// NameServers are the addresses (host:port) to register with. One string may
 	// hold several, separated by ; or commas. Empty: a broker alone.
 	NameServers []string
-	// Name is the broker's name in routes. Empty: broker- and the port.
+	// Name is the broker's name in routes, made like a topic's. Empty: broker- and
+	// the port; so with port 0 the name changes at every start, and with it the
+	// names of the queues: give a Name when there is a Dir.
 	Name string
 	// Cluster is the cluster's name. Empty: DefaultCluster.
 	Cluster string
@@ -47,23 +49,27 @@ type BrokerConfig struct {
 	// listened on; when that is unspecified (0.0.0.0), the machine's first address.
 	Advertise string
 	// Dir is where everything is kept. Nothing is written outside. Empty:
-	// everything is in memory, bounded by MemoryLimit, and gone after Close.
+	// everything is in memory, bounded by MemoryLimit, and gone after Close. One
+	// broker at a time can have it: for others Start fails with ErrLocked.
 	Dir string
 	// Flush says what an acknowledgement means when there is a Dir.
 	Flush FlushMode
 	// MemoryLimit bounds what is kept without a Dir, in bytes; the oldest goes
 	// first. 0: 256 MiB; negative: no limit.
 	MemoryLimit int64
-	// DisableAutoCreateTopic refuses sends to topics that were not created
-	// (RocketMQ: autoCreateTopicEnable=false).
+	// DisableAutoCreateTopic refuses sends to topics that were not created, with
+	// [Broker.CreateTopic] or an administrator's tool (RocketMQ:
+	// autoCreateTopicEnable=false).
 	DisableAutoCreateTopic bool
-	// DisableAutoCreateGroup refuses consumer groups that were not created
-	// (RocketMQ: autoCreateSubscriptionGroup=false).
+	// DisableAutoCreateGroup refuses consumer groups that were not created, with
+	// [Broker.CreateGroup] or an administrator's tool (RocketMQ:
+	// autoCreateSubscriptionGroup=false).
 	DisableAutoCreateGroup bool
 	// DefaultQueues caps the queues of an automatically created topic, 1 to 1024.
 	// 0: 8 (RocketMQ: defaultTopicQueueNums).
 	DefaultQueues int
-	// MaxMessageSize is the largest body in bytes, 1 to 15 MiB. 0: 4 MiB.
+	// MaxMessageSize is the largest body in bytes, 1 to 15 MiB. 0: 4 MiB. Producers
+	// have a limit of their own.
 	MaxMessageSize int
 	// RegisterInterval is the time between registrations, clamped to 10 to 60 s as
 	// RocketMQ does. 0: 30 s.
@@ -77,7 +83,7 @@ type BrokerConfig struct {
 
 // withDefaults returns a copy with every default filled in, or all its faults.
 func (c BrokerConfig) withDefaults() (BrokerConfig, error) {
-	servers, badServers := parseAddresses(c.NameServers)
+	servers, badServers := parseAddresses("BrokerConfig.NameServers", c.NameServers)
 	c.NameServers = servers
 	if c.Transport == nil {
 		c.Transport = transport.NewTCP(transport.TCPConfig{Logger: c.Logger})
@@ -121,7 +127,7 @@ func (c BrokerConfig) validate() error {
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("mq: BrokerConfig.%s: %s", field, fmt.Sprintf(format, args...)))
 	}
-	if err := checkAddress(c.Listen, 0); err != nil {
+	if err := checkAddress(c.Listen, "[::1]:10911"); err != nil {
 		fault("Listen", "%q: %v", c.Listen, err)
 	}
 	if c.Advertise != "" {
@@ -129,13 +135,12 @@ func (c BrokerConfig) validate() error {
 			fault("Advertise", "%q: %v", c.Advertise, err)
 		}
 	}
-	if c.Name != "" {
-		if err := checkTopicName(c.Name); err != nil {
-			fault("Name", "%v", err) // it is a topic's name too
-		}
+	// Both are topics' names too.
+	if why := nameFault(c.Name, maxTopicLength); c.Name != "" && why != "" {
+		fault("Name", "%s", why)
 	}
-	if err := checkTopicName(c.Cluster); err != nil {
-		fault("Cluster", "%v", err)
+	if why := nameFault(c.Cluster, maxTopicLength); why != "" {
+		fault("Cluster", "%s", why)
 	}
 	if c.ID != 0 {
 		fault("ID", "%d: only 0, a master, until there is replication", c.ID)
@@ -161,14 +166,14 @@ const (
 	maxMessageLimit = 15 << 20
 )
 
-// checkAddress checks host:port with a port of at least lowest.
-func checkAddress(addr string, lowest int) error {
+// checkAddress checks host:port to listen on. The example is for IPv6.
+func checkAddress(addr, example string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return errors.New("want host:port, IPv6 as [::1]:10911")
+		return fmt.Errorf("want host:port, IPv6 as %s", example)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || int(n) < lowest {
-		return fmt.Errorf("port %q: want %d to 65535", port, lowest)
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("port %q: want 0 to 65535", port)
 	}
 	return nil
 }

@@ -112,11 +112,24 @@ func (gt *groupTable) ensure(ctx context.Context, name string) (*brokerGroup, er
 		return g, nil
 	}
 	if !gt.b.settings.Load().autoCreateGroup && !strings.HasPrefix(name, systemGroupPrefix) {
-		return nil, fmt.Errorf("%w: %s", ErrGroupNotFound, name)
+		return nil, &groupMissing{name, "and groups are not created automatically; create it first (Broker.CreateGroup, or mqadmin updateSubGroup)"}
 	}
 	if err := checkGroupName(name); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrGroupNotFound, err)
+		return nil, &groupMissing{name, "and cannot be created: " + err.Error()}
 	}
+	return gt.create(ctx, name)
+}
+
+// A groupMissing says of a group that is not there why it was not created.
+type groupMissing struct{ name, why string }
+
+func (e *groupMissing) Error() string {
+	return fmt.Sprintf("subscription group [%s] does not exist, %s", e.name, e.why)
+}
+func (e *groupMissing) Is(target error) bool { return target == ErrGroupNotFound }
+
+// create makes a group with the default configuration when there is none.
+func (gt *groupTable) create(ctx context.Context, name string) (*brokerGroup, error) {
 	return gt.change(ctx, name, func(old *brokerGroup) *wire.SubscriptionGroupConfig {
 		if old != nil {
 			return nil
@@ -255,7 +268,7 @@ func checkGroupName(name string) error {
 // groupRefusal is the answer when a group is not there and could not be created.
 func groupRefusal(group string, err error) *transport.Frame {
 	if errors.Is(err, ErrGroupNotFound) {
-		return respond(wire.SubscriptionGroupNotExist, fmt.Sprintf("subscription group [%s] does not exist: %v", group, err))
+		return respond(wire.SubscriptionGroupNotExist, err.Error())
 	}
 	return storeRefusal("consumer group "+group, err)
 }

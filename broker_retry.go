@@ -34,8 +34,8 @@ func (b *Broker) group(ctx context.Context, name string) (*brokerGroup, error) {
 		return g, nil
 	}
 	g, err := b.groups.ensure(ctx, name)
-	if errors.Is(err, ErrGroupNotFound) {
-		return nil, refused(wire.SubscriptionGroupNotExist, "subscription group not exist, %s; create it first (mqadmin updateSubGroup)", name)
+	if missing := (*groupMissing)(nil); errors.As(err, &missing) {
+		return nil, refused(wire.SubscriptionGroupNotExist, "subscription group not exist, %s, %s", name, missing.why)
 	}
 	return g, err
 }

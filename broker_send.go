@@ -219,7 +219,7 @@ func (b *Broker) autoCreate(ctx context.Context, name, template string, queues i
 	t, ok := b.topics.lookup(template)
 	if !ok || t.conf().Perm&wire.PermInherit == 0 || template == wire.TopicAutoCreate && !s.autoCreateTopic {
 		return nil, refused(wire.TopicNotExist,
-			"topic[%s] not exist, and automatic creation is off; create it first (mqadmin updateTopic -b %s -t %s)", name, b.addr, name)
+			"topic[%s] not exist, and automatic creation is off; create it first (Broker.CreateTopic, or mqadmin updateTopic -b %s -t %s)", name, b.addr, name)
 	}
 	like := t.conf()
 	if queues <= 0 {

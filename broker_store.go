@@ -38,7 +38,7 @@ func (b *Broker) openStore(ctx context.Context) error {
 	}
 	s, err := storage.Open(o)
 	if err != nil {
-		return fmt.Errorf("mq: open store: %w", err)
+		return fmt.Errorf("open store: %w", err)
 	}
 	b.store = s
 	return nil

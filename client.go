@@ -104,18 +104,22 @@ func (c *client) up(ctx context.Context) error {
 
 // firstContact looks up the watched topics until a name server answers.
 func (c *client) firstContact(ctx context.Context) error {
+	last := ErrNoNameServer
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := c.refresh(ctx)
 		if err == nil {
 			c.takeID()
 			return nil
 		}
+		if errors.Is(err, ErrNoNameServer) { // else ctx has ended, which says less
+			last = err
+		}
 		select {
 		case <-ctx.Done():
 			if c.life.ctx.Err() != nil {
 				return ErrClosed
 			}
-			return fmt.Errorf("%w before %w; last: %w", ErrNoNameServer, context.Cause(ctx), err)
+			return fmt.Errorf("%w; gave up: %w", last, context.Cause(ctx))
 		case <-time.After(wait):
 		}
 		c.log.Warn("no name server reached, trying again", "err", err)
@@ -143,8 +147,8 @@ func (c *client) clientID() string {
 	return c.id
 }
 
-// close tells the brokers that the client's groups leave, closes its connections
-// and waits for its goroutines. It is idempotent.
+// close tells the brokers that the client's groups leave, closes its connections,
+// which ends the calls in flight, and waits for its goroutines. It is idempotent.
 func (c *client) close() { c.life.close(c.down) }
 
 func (c *client) down() {
@@ -167,19 +171,20 @@ func (c *client) call(ctx context.Context, addr string, code int32, h transport.
 		defer cancel()
 	}
 	conn, err := c.conns.connect(ctx, addr)
-	if err == nil {
-		var f *transport.Frame
-		if f, err = conn.Call(ctx, &transport.Frame{Code: code, Header: h, Body: body}); err == nil {
-			return f, nil
-		}
+	if err != nil {
+		return nil, unsentError(fmt.Sprintf("request %d", code), addr, err)
 	}
-	return nil, c.callError(fmt.Sprintf("request %d", code), addr, err)
+	f, err := conn.Call(ctx, &transport.Frame{Code: code, Header: h, Body: body})
+	if err != nil {
+		return nil, c.callError(fmt.Sprintf("request %d", code), addr, err)
+	}
+	return f, nil
 }
 
-// goCall sends a request to addr and calls done once with the answer, or returns
-// an error and never calls done, as [transport.Conn.Go] has it. It waits only
-// when a connection must be made or the peer's window is full, and then no longer
-// than ctx and deadline. done must not block.
+// goCall sends a request to addr and calls done once with the answer. When it
+// returns an error nothing was sent and done is never called, as [transport.Conn.Go]
+// has it. It waits only when a connection must be made or the peer's window is full,
+// and then no longer than ctx and deadline. done must not block.
 func (c *client) goCall(ctx context.Context, addr string, req *transport.Frame, deadline time.Time, done func(*transport.Frame, error)) error {
 	conn := c.conns.live(addr)
 	if conn == nil {
@@ -198,7 +203,7 @@ func (c *client) goCall(ctx context.Context, addr string, req *transport.Frame, 
 // client that closed the connection.
 func (c *client) callError(op, addr string, err error) error {
 	if errors.Is(err, transport.ErrClosed) && c.life.ctx.Err() != nil {
-		err = fmt.Errorf("%w while waiting for an answer, outcome unknown", ErrClosed)
+		err = fmt.Errorf("%w while waiting for an answer, %w", ErrClosed, ErrOutcomeUnknown)
 	}
 	return callError(op, addr, err)
 }

@@ -2,6 +2,7 @@ package mq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -62,7 +63,8 @@ func (p *peer) live() transport.Conn {
 
 // connect returns the connection to addr, or waits, until ctx ends, for a dial
 // that it shares with all others who wait. A failed dial is not remembered: the
-// next caller tries again.
+// next caller tries again. The error is ErrClosed, wraps ErrUnreachable, or says
+// that the caller gave up.
 func (p *connPool) connect(ctx context.Context, addr string) (transport.Conn, error) {
 	if c := p.live(addr); c != nil {
 		return c, nil
@@ -75,8 +77,11 @@ func (p *connPool) connect(ctx context.Context, addr string) (transport.Conn, er
 	case <-d.done:
 		return d.conn, d.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("connecting: %w", ctx.Err())
 	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, fmt.Errorf("%w: still connecting: %w", ErrUnreachable, ctx.Err())
+	}
+	return nil, fmt.Errorf("connecting: %w", ctx.Err())
 }
 
 // dial joins the dial under way or begins one. The dial is bounded by its own
@@ -123,11 +128,17 @@ func (p *connPool) complete(ctx context.Context, pr *peer, d *dialing) {
 	cancel()
 	pr.mu.Lock()
 	pr.dial = nil
-	if err == nil && (pr.gone || ctx.Err() != nil) {
-		conn.Close()
-		conn, err = nil, ErrClosed
-	}
-	if err == nil {
+	switch {
+	case ctx.Err() != nil || pr.gone && err == nil:
+		if err == nil {
+			conn.Close()
+		}
+		if conn, err = nil, ErrClosed; ctx.Err() == nil {
+			err = fmt.Errorf("%w: %s is in no route any more", ErrUnreachable, pr.addr)
+		}
+	case err != nil:
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	default:
 		pr.conn.Store(&pooledConn{conn})
 	}
 	pr.mu.Unlock()

@@ -102,7 +102,7 @@ func (c *client) beatOne(ctx context.Context, addr string, body []byte) error {
 	defer c.countBeating(addr, -1)
 	conn, err := c.conns.connect(ctx, addr)
 	if err != nil {
-		return c.callError("heartbeat", addr, err)
+		return unsentError("heartbeat", addr, err)
 	}
 	f, err := conn.Call(ctx, &transport.Frame{Code: wire.CodeHeartBeat, Body: body})
 	switch {
@@ -153,7 +153,9 @@ func (c *client) heartbeatLoop(ctx context.Context) {
 }
 
 // leaveAll tells every broker with a live connection that all our groups leave.
-// It waits 1 s at most: a broker that hears nothing notices the closed connection.
+// For consumer groups it waits 1 s at most, so that the other members can be told:
+// a broker that hears nothing notices the closed connection. Nobody waits for a
+// producer to be gone, and its sends under way must not wait for that either.
 func (c *client) leaveAll() {
 	c.membersMu.Lock()
 	var leaving []wire.UnregisterClientRequest
@@ -180,15 +182,24 @@ func (c *client) leave(leaving []wire.UnregisterClientRequest) {
 		}
 		for i := range leaving {
 			all.Go(func() {
-				f, err := conn.Call(ctx, &transport.Frame{Code: wire.CodeUnregisterClient, Header: &leaving[i]})
-				if err == nil && f.Code != wire.Success {
-					err = answerError("leave", addr, f)
-				}
-				if err != nil {
+				if err := c.leaveOne(ctx, addr, conn, &leaving[i]); err != nil {
 					c.log.Debug("broker not told of leaving", "broker", addr, "err", err)
 				}
 			})
 		}
 	}
 	all.Wait()
+}
+
+func (c *client) leaveOne(ctx context.Context, addr string, conn transport.Conn, h *wire.UnregisterClientRequest) error {
+	req := &transport.Frame{Code: wire.CodeUnregisterClient, Header: h}
+	if h.ConsumerGroup == "" {
+		req.Flag = transport.FlagOneWay
+		return conn.Send(req)
+	}
+	f, err := conn.Call(ctx, req)
+	if err == nil && f.Code != wire.Success {
+		err = answerError("leave", addr, f)
+	}
+	return err
 }

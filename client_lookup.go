@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pocketmq/mq/internal/wire"
 )
 
 // routeCache holds the routes of all topics that this client ever asked for.
@@ -35,6 +37,7 @@ type routeEntry struct {
 
 	mu     sync.Mutex // never held across a look-up
 	lookup *lookup    // under way, shared by all who wait
+	again  time.Time  // of the last look-up that a broken connection caused
 }
 
 type lookup struct {
@@ -111,11 +114,46 @@ func (c *client) publishRoute(ctx context.Context, e *routeEntry) (*topicRoute, 
 	}
 	switch {
 	case r == nil:
-		return nil, fmt.Errorf("%w: %s is on no broker and none creates topics by itself; create it first", ErrNoRoute, e.topic)
+		return nil, c.nowhere(ctx, e.topic)
 	case len(r.publishQueues) == 0:
 		return nil, fmt.Errorf("%w: %s has no queue that may be written, on a broker with a master", ErrNoRoute, e.topic)
 	}
 	return r, nil
+}
+
+// nowhere says why a topic cannot be sent to. Every broker has the self-test topic.
+func (c *client) nowhere(ctx context.Context, topic string) error {
+	if _, err := c.names.route(ctx, wire.TopicSelfTest); errors.Is(err, ErrTopicNotFound) {
+		return fmt.Errorf("%w: no broker is registered with the name servers, so none has %s", ErrNoRoute, topic)
+	}
+	return unknownTopic(topic)
+}
+
+// lookAgainAfter is the shortest time between two look-ups of a topic because of
+// broken connections: many sends find out about one at the same time.
+const lookAgainAfter = 100 * time.Millisecond
+
+// lookAgain looks a topic up because its broker was not reached by the route
+// before, since a broker that was restarted may be at another address. It tells
+// whether the topic has another route now. It waits no longer than minTryLimit.
+func (c *client) lookAgain(ctx context.Context, e *routeEntry, before *topicRoute) (changed bool) {
+	now := time.Now()
+	e.mu.Lock()
+	wait := e.lookup != nil || now.Sub(e.again) >= lookAgainAfter
+	if wait {
+		e.again = now
+	}
+	e.mu.Unlock()
+	if wait {
+		ctx, cancel := context.WithTimeout(ctx, minTryLimit)
+		err := c.lookUp(ctx, e)
+		cancel()
+		if err != nil {
+			c.log.Debug("route not looked up again", "topic", e.topic, "err", err)
+		}
+	}
+	after := e.publishRoute()
+	return after != nil && !after.equal(before)
 }
 
 // lookUp waits for a look-up of the topic that begins now or is under way.

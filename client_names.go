@@ -97,14 +97,15 @@ func (n *nameServers) ask(ctx context.Context, addr string, tries int, h transpo
 	defer cancel()
 	conn, err := n.conns.connect(tryCtx, addr)
 	if err != nil {
-		return nil, callError("ask name server", addr, err)
+		return nil, &operationError{"ask name server " + addr, err}
 	}
 	f, err := conn.Call(tryCtx, &transport.Frame{Code: wire.CodeGetRouteInfoByTopic, Header: h})
 	if err != nil {
 		if ctx.Err() == nil {
 			conn.Close() // a server that does not answer is dialled anew
 		}
-		return nil, callError("ask name server", addr, err)
+		// Not callError: what the look-up is for was not sent, and that is certain.
+		return nil, &operationError{"ask name server " + addr, err}
 	}
 	n.answered(addr, conn.LocalAddr())
 	return f, nil

@@ -82,6 +82,12 @@ func appendQueues(queues []Queue, topic, broker string, n int) []Queue {
 	return queues
 }
 
+// publishes tells whether a queue is one that may be sent to.
+func (r *topicRoute) publishes(q Queue) bool {
+	_, found := slices.BinarySearchFunc(r.publishQueues, q, compareQueues)
+	return found
+}
+
 // equal tells whether two routes say the same. Nil is the route of a topic that
 // is nowhere.
 func (r *topicRoute) equal(o *topicRoute) bool { return reflect.DeepEqual(r, o) }

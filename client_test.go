@@ -185,9 +185,15 @@ func TestUnknownTopicSaysHowToGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t, 1, 4)
 		p := c.producer(t, nil)
+		if _, err := p.Send(t.Context(), textMessage("nowhere", "x")); !errors.Is(err, ErrNoRoute) || errors.Is(err, ErrTopicNotFound) ||
+			!strings.Contains(err.Error(), "no broker is registered") {
+			t.Fatalf("without any broker: %v", err)
+		}
+		c.names.set(wire.TopicSelfTest, 1, c.brokers...)
 		for range 100 {
 			_, err := p.Send(t.Context(), textMessage("nowhere", "x"))
-			if !errors.Is(err, ErrNoRoute) || !strings.Contains(err.Error(), "create it first") {
+			if !errors.Is(err, ErrNoRoute) || !errors.Is(err, ErrTopicNotFound) || errors.Is(err, ErrOutcomeUnknown) ||
+				!strings.Contains(err.Error(), "create it first") {
 				t.Fatalf("got %v", err)
 			}
 		}
@@ -279,6 +285,7 @@ func TestHeartbeatsAndLeaving(t *testing.T) {
 			t.Errorf("%d heartbeats after a new connection, want 6", n)
 		}
 		p.Close()
+		synctest.Wait()
 		if len(b.left) != 1 || b.left[0].ProducerGroup != "g" || b.left[0].ClientID != beats[0].ClientID {
 			t.Errorf("the broker was told %+v", b.left)
 		}
@@ -326,7 +333,8 @@ func TestNobodyWaitsForADeadDialLongerThanItsContext(t *testing.T) {
 				defer cancel()
 				began := time.Now()
 				_, err := p.Send(ctx, textMessage("t", "x"))
-				if d := time.Since(began); !errors.Is(err, ErrTimeout) || d != limit {
+				if d := time.Since(began); !errors.Is(err, ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) ||
+					errors.Is(err, ErrOutcomeUnknown) || d != limit {
 					t.Errorf("limit %v: %v after %v", limit, err, d)
 				}
 			})

@@ -31,8 +31,9 @@ type ConsumerConfig struct {
 	// Ordered hands out the messages of a queue one after the other and holds the
 	// queue while a message fails. The group locks its queues on the broker.
 	Ordered bool
-	// Start says where to begin on a queue without a stored offset. StartTime goes
-	// with FromTime.
+	// Start says where to begin on a queue without a stored offset. The default is
+	// [FromLast], which is the first message while there are few. StartTime goes with
+	// FromTime, and is refused with the others.
 	Start     StartFrom
 	StartTime time.Time
 	// Allocator divides queues among members. Default [Average].
@@ -55,14 +56,15 @@ type ConsumerConfig struct {
 	QueueMessages int
 	QueueBytes    int
 	QueueSpan     int
-	// Suspend is how long an ordered queue rests after a failure. Default 1 s, from
-	// 10 ms to 30 s.
+	// Suspend is how long an ordered queue rests after a failure. Default 1 s; less
+	// than 10 ms or more than 30 s is refused.
 	Suspend time.Duration
 	// ConsumeTimeout is how long a listener of a concurrent consumer may run before
 	// its message is given back to be tried elsewhere too. Default 15 min, negative
 	// is unlimited.
 	ConsumeTimeout time.Duration
-	// Logger takes what an operator should know. Nil is silent.
+	// Logger takes what an operator should know. Nil is silent: refused pulls,
+	// failing and panicking listeners are then invisible.
 	Logger *slog.Logger
 }
 
@@ -112,17 +114,17 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	if c.Start == FromTime && c.StartTime.IsZero() {
 		faults = append(faults, errors.New("mq: ConsumerConfig.Start is FromTime, which needs StartTime"))
 	}
+	if c.Start != FromTime && !c.StartTime.IsZero() {
+		faults = append(faults, errors.New("mq: ConsumerConfig.StartTime is given, which only counts when Start is FromTime"))
+	}
 	if c.Allocator == nil {
 		c.Allocator = Average()
 	}
 	if err := checkGroup("ConsumerConfig.Group", c.Group); err != nil {
 		faults = append(faults, err)
 	}
-	addrs, err := parseAddresses(c.NameServers)
-	if err == nil && len(addrs) == 0 {
-		err = errors.New("mq: ConsumerConfig.NameServers is empty, want at least one host:port")
-	}
-	c.NameServers = addrs
+	var err error
+	c.NameServers, err = needAddresses("ConsumerConfig.NameServers", c.NameServers)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -191,7 +193,8 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 }
 
 // Subscribe makes the listener handle the topic's messages that pass the filter.
-// It may be called before and after Start, and again to change filter or listener.
+// At least one topic is subscribed to before Start. It may be called before and
+// after Start, and again to change filter or listener; after Close it is ErrClosed.
 func (c *Consumer) Subscribe(topic string, filter Filter, listen Listener) error {
 	if listen == nil {
 		return fmt.Errorf("mq: subscribe to %s: the listener is nil", topic)
@@ -209,8 +212,11 @@ func (c *Consumer) SubscribeBatch(topic string, filter Filter, listen BatchListe
 }
 
 func (c *Consumer) subscribe(topic string, filter Filter, s *topicListener) (err error) {
-	if err := checkName("Topic", topic, maxTopicLength); err != nil {
-		return fmt.Errorf("mq: subscribe: %w", err)
+	if fault := nameFault(topic, maxTopicLength); fault != "" {
+		return fmt.Errorf("mq: subscribe: the topic %s", fault)
+	}
+	if c.life.running() == ErrClosed {
+		return &operationError{"mq: subscribe to " + topic, ErrClosed}
 	}
 	if topic == RetryTopic(c.cfg.Group) {
 		return fmt.Errorf("mq: subscribe: %s is subscribed to by itself", topic)
@@ -238,20 +244,21 @@ func (c *Consumer) Unsubscribe(topic string) {
 // queue it gave to this member knows its offset or has tried to, so that a message
 // sent afterwards is delivered. A topic without a route is not an error: it is
 // looked for in the background. No name server reached before ctx ends is an
-// error and leaves nothing behind.
+// error and leaves nothing behind. It may be called once, also when it fails; then
+// it is ErrStarted. Only a start with nothing subscribed does not count.
 func (c *Consumer) Start(ctx context.Context) error {
-	return c.life.start(ctx, c.up, c.down)
+	if len(c.subscribed()) == 1 && c.life.running() == ErrNotStarted {
+		return errors.New("mq: start consumer: nothing subscribed; call Subscribe before Start")
+	}
+	return startError("consumer", c.life.start(ctx, c.up, c.down))
 }
 
 func (c *Consumer) up(ctx context.Context) error {
-	if len(c.subscribed()) == 1 {
-		return errors.New("mq: start consumer: nothing subscribed; call Subscribe before Start")
-	}
 	c.client.watchTopics(RetryTopic(c.cfg.Group))
 	c.client.watchRoutes(func(string, *topicRoute) { c.wakeRebalance() })
 	c.client.joinConsumer(c.cfg.Group, c)
 	if err := c.client.start(ctx); err != nil {
-		return fmt.Errorf("mq: start consumer: %w", err)
+		return err
 	}
 	for range c.cfg.Concurrency {
 		c.life.run(c.work)
@@ -261,7 +268,7 @@ func (c *Consumer) up(ctx context.Context) error {
 		select {
 		case <-q.located:
 		case <-ctx.Done():
-			return fmt.Errorf("mq: start consumer: offsets of %v: %w", q.queue, ctx.Err())
+			return fmt.Errorf("offsets of %v: %w", q.queue, ctx.Err())
 		}
 	}
 	c.life.run(c.rebalanceLoop)
@@ -283,7 +290,8 @@ func (c *Consumer) ClientID() string {
 	return c.client.clientID()
 }
 
-// Assigned lists the queues that this member has now, in order.
+// Assigned lists the queues that this member has now, in order. Queues of the
+// group's retry topic are among them.
 func (c *Consumer) Assigned() []Queue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,8 +305,9 @@ func (c *Consumer) Assigned() []Queue {
 
 // Shutdown takes no new messages, waits until the running listeners are done or
 // ctx ends, which cancels their context, commits, unlocks and leaves the group.
-// Then it is as Close. Messages that were pulled but not begun are left to the
-// other members.
+// Then it is as Close, which waits for the cancelled listeners too. When ctx ended
+// first the error wraps its error, for example context.DeadlineExceeded. Messages
+// that were pulled but not begun are left to the other members.
 func (c *Consumer) Shutdown(ctx context.Context) error {
 	c.tasks.drain()
 	var err error

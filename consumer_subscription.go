@@ -2,7 +2,7 @@ package mq
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -43,13 +43,14 @@ func (f Filter) subscription(topic string) (wire.SubscriptionData, error) {
 	data := allOf(topic)
 	data.SubString = expression
 	for tag := range strings.SplitSeq(expression, "||") {
-		if tag = strings.TrimSpace(tag); tag != "" && !slices.Contains(data.TagsSet, tag) {
+		tag = strings.TrimSpace(tag)
+		if tag == "" {
+			return data, fmt.Errorf("the filter %q has an empty tag; use \"*\" or the zero Filter for all messages", f.expression)
+		}
+		if !slices.Contains(data.TagsSet, tag) {
 			data.TagsSet = append(data.TagsSet, tag)
 			data.CodeSet = append(data.CodeSet, int32(wire.TagHash(tag)))
 		}
-	}
-	if len(data.TagsSet) == 0 {
-		return data, errors.New("the filter names no tag; use \"*\" or the zero Filter for all")
 	}
 	return data, nil
 }

@@ -2,7 +2,6 @@ package mq
 
 import (
 	"context"
-	"errors"
 	"sync"
 )
 
@@ -46,7 +45,7 @@ func (l *lifecycle) start(ctx context.Context, up func(context.Context) error, d
 		if closing {
 			return ErrClosed
 		}
-		return errors.New("mq: Start was called before; make a new one to start again")
+		return ErrStarted
 	}
 	l.state = lifeStarting
 	l.mu.Unlock()

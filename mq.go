@@ -18,7 +18,8 @@ type Message struct {
 	Tag string
 	// Keys are looked up by queries: one word each, without blanks.
 	Keys []string
-	// Body is 1 byte to 4 MiB.
+	// Body is 1 byte to MaxMessageSize, which producer and broker each have; the
+	// default of both is 4 MiB.
 	Body []byte
 	// Properties are the user's own. Names RocketMQ keeps for itself are refused;
 	// names and values are not empty and hold no \x01 and \x02. In their wire form
@@ -28,6 +29,7 @@ type Message struct {
 	Flag int32
 	// DelayLevel 1 to 18 holds the message back for 1s 5s 10s 30s 1m 2m 3m 4m 5m
 	// 6m 7m 8m 9m 10m 20m 30m 1h 2h on the broker (RocketMQ's levels). Zero: at once.
+	// In a delivery it is zero; what it was is Property("DELAY").
 	DelayLevel int
 	// ShardKey, when set, chooses the queue: equal keys go to equal queues as long
 	// as the topic's queues stay the same, and to the same as Java's hash selector.
@@ -58,6 +60,9 @@ type Delivery struct {
 	Queue  Queue
 	Offset int64 // in the queue
 	// Attempt counts deliveries to the group, from 1 (RocketMQ: reconsumeTimes + 1).
+	// On a group's dead-letter topic it counts on from what the broker knows: it is
+	// one more than the attempts of a concurrent consumer, and 2 after an ordered
+	// one, which repeats by itself, however often.
 	Attempt int
 	// BornAt is when the producer sent it, by the producer's clock; StoredAt is when
 	// the broker stored this copy.
@@ -151,7 +156,7 @@ type Filter struct {
 }
 
 // Tags returns a filter on tags, in RocketMQ's form: names joined by "||", or
-// "*" for all.
+// "*" for all. Subscribe refuses one with an empty name in it.
 func Tags(expression string) Filter { return Filter{expression} }
 
 // StartFrom says where a consumer group begins on a queue for which it has no
@@ -160,8 +165,9 @@ type StartFrom int
 
 // The start policies of RocketMQ.
 const (
-	// FromLast begins at the end of the queue, but at 0 on a young topic, as
-	// RocketMQ's brokers answer there.
+	// FromLast begins at the end of the queue, except where the queue's first message
+	// is still there and less than 3.2 GiB of log follow it: then at 0, as RocketMQ's
+	// brokers do. So a new group on a small broker gets everything.
 	FromLast StartFrom = iota
 	// FromFirst begins at the oldest message.
 	FromFirst

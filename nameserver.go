@@ -59,7 +59,7 @@ func NewNameServer(cfg NameServerConfig) (*NameServer, error) {
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:9876"
 	}
-	if err := checkAddress(cfg.Listen, 0); err != nil {
+	if err := checkAddress(cfg.Listen, "[::1]:9876"); err != nil {
 		return nil, fmt.Errorf("mq: NameServerConfig.Listen %q: %w", cfg.Listen, err)
 	}
 	log := cfg.Logger
@@ -77,15 +77,17 @@ func NewNameServer(cfg NameServerConfig) (*NameServer, error) {
 	return n, nil
 }
 
-// Start loads the configuration and listens. It may be called once.
+// Start loads the configuration and listens. It may be called once, also when it
+// fails, which leaves nothing behind; then it is ErrStarted. ctx bounds the start,
+// not the life.
 func (n *NameServer) Start(ctx context.Context) error {
-	return n.life.start(ctx, n.up, n.down)
+	return startError("name server", n.life.start(ctx, n.up, n.down))
 }
 
 func (n *NameServer) up(ctx context.Context) error {
 	if n.cfg.Dir != "" {
 		if err := os.MkdirAll(n.cfg.Dir, 0o755); err != nil {
-			return fmt.Errorf("mq: name server directory: %w", err)
+			return fmt.Errorf("make its directory: %w", err)
 		}
 	}
 	if err := n.kv.load(); err != nil {
@@ -93,7 +95,7 @@ func (n *NameServer) up(ctx context.Context) error {
 	}
 	l, err := n.cfg.Transport.Listen(ctx, n.cfg.Listen, n.table())
 	if err != nil {
-		return fmt.Errorf("mq: name server listen on %s: %w", n.cfg.Listen, err)
+		return fmt.Errorf("listen on %s: %w", n.cfg.Listen, err)
 	}
 	n.listener = l
 	n.mu.Lock()

@@ -36,7 +36,9 @@ type ProducerConfig struct {
 	Retries int
 	// AsyncWindow and AsyncWindowBytes bound the asynchronous sends without an
 	// answer, by number and by bytes of bodies. Default 1024 and 100 MiB, negative
-	// unlimited.
+	// unlimited. Answers whose callbacks have not run yet do not count: while more
+	// than 8 times AsyncWindow and 1024 of them wait (65536 when it is unlimited),
+	// each SendAsync first waits for them, for up to 50 ms.
 	AsyncWindow      int
 	AsyncWindowBytes int
 	// CallbackWorkers is the number of goroutines that run the callbacks of
@@ -46,8 +48,8 @@ type ProducerConfig struct {
 	// CompressAbove is the size in bytes from which on bodies are compressed
 	// (zlib, which every RocketMQ client reads). Default 4096, negative never.
 	CompressAbove int
-	// MaxMessageSize bounds a body, and a batch. Default 4 MiB, RocketMQ's limit on
-	// brokers.
+	// MaxMessageSize bounds a body, and a batch, in bytes: 1 to 16,646,144. Default
+	// 4 MiB, RocketMQ's limit; brokers have a limit of their own.
 	MaxMessageSize int
 	// DefaultQueues is how many queues a topic gets that a message creates. Default
 	// 4; a broker may set a lower limit.
@@ -68,13 +70,10 @@ type ProducerConfig struct {
 func (cfg *ProducerConfig) complete() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	addrs, err := parseAddresses(cfg.NameServers)
-	if err != nil {
-		fault("mq: ProducerConfig.NameServers: %w", err)
-	} else if len(addrs) == 0 {
-		fault("mq: ProducerConfig.NameServers is empty, give at least one host:port")
+	var err error
+	if cfg.NameServers, err = needAddresses("ProducerConfig.NameServers", cfg.NameServers); err != nil {
+		faults = append(faults, err)
 	}
-	cfg.NameServers = addrs
 	if err := checkGroup("ProducerConfig.Group", cfg.Group); err != nil {
 		faults = append(faults, err)
 	}
@@ -113,7 +112,8 @@ func orDefault[T comparable](value, standard T) T {
 //
 // Messages that one goroutine sends one after the other to the same queue keep
 // their order as long as none fails; equal shard keys go to the same queue.
-// An error after a message was on its way means that its outcome is unknown.
+// An error that wraps ErrOutcomeUnknown means that the message may be stored; after
+// every other one it is not.
 type Producer struct {
 	cfg       ProducerConfig
 	log       *slog.Logger
@@ -163,13 +163,14 @@ func NewProducer(cfg ProducerConfig) (*Producer, error) {
 // Start returns when a name server has answered and the brokers known so far had
 // a heartbeat. It keeps trying until ctx ends; then the error wraps
 // ErrNoNameServer, and nothing is left running. A topic without a route is no
-// reason to fail: it may be created later.
+// reason to fail: it may be created later. It may be called once, also when it
+// fails; then it is ErrStarted.
 func (p *Producer) Start(ctx context.Context) error {
 	err := p.life.start(ctx, p.up, p.down)
 	if err != nil && p.life.running() == ErrClosed {
-		return ErrClosed
+		err = ErrClosed
 	}
-	return err
+	return startError("producer", err)
 }
 
 func (p *Producer) up(ctx context.Context) error {
@@ -202,10 +203,11 @@ func (p *Producer) down() {
 // ClientID returns the id by which brokers know the producer; empty before Start.
 func (p *Producer) ClientID() string { return p.client.clientID() }
 
-// Close ends the producer and waits for its goroutines. Sends under way end with
-// an error that wraps ErrClosed, their outcome being unknown; every callback still
-// runs, before Close returns. It may be called at any time and any number of
-// times, but not from a callback, for which it would wait.
+// Close ends the producer at once, whatever its brokers do, and waits for its
+// goroutines. Sends under way end with an error that wraps ErrClosed, and
+// ErrOutcomeUnknown where the message may be stored. Every callback still runs
+// before Close returns, so it takes as long as they do. It may be called at any
+// time and any number of times, but not from a callback, for which it would wait.
 func (p *Producer) Close() error {
 	p.window.close()
 	p.life.close(p.down)
@@ -213,7 +215,8 @@ func (p *Producer) Close() error {
 }
 
 // Shutdown refuses new sends, waits until those under way are answered or ctx
-// ends, and closes the producer. When ctx ended first the error wraps its cause.
+// ends, and closes the producer as Close does. When ctx ended first the error wraps
+// its cause.
 func (p *Producer) Shutdown(ctx context.Context) error {
 	p.window.close()
 	var err error

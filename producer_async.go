@@ -6,16 +6,18 @@ import (
 	"fmt"
 )
 
-// SendAsync sends a message and calls done with the outcome, exactly once. When
-// SendAsync itself returns an error, nothing was sent and done is never called.
+// SendAsync sends a message and calls done with the outcome, exactly once. There
+// are two kinds of errors: one that SendAsync returns means that nothing was sent
+// and done is never called; all others are told to done. done must not be nil; who
+// wants no outcome uses SendOneway.
 //
-// It waits, bounded by ctx, while as many sends are unanswered as
+// SendAsync waits, bounded by ctx, while as many sends are unanswered as
 // [ProducerConfig] allows; that fails with ErrTooManyInFlight. It also waits for a
 // route or a connection that is not there yet. Otherwise it returns at once.
 // SendTimeout bounds the rest, from when there was a place.
 //
 // ctx belongs to the send, not only to the call: when it ends later, done gets its
-// error, and the outcome is unknown. Give context.WithoutCancel(ctx) to a send that
+// error, and the outcome is unknown (ErrOutcomeUnknown). Give context.WithoutCancel(ctx) to a send that
 // is to survive the caller's context.
 //
 // done runs on the producer's own goroutine, one call at a time unless
@@ -111,7 +113,7 @@ func (s *send) finish(r *SendResult, err error) {
 // errWindow says why there was no place.
 func errWindow(cause error) error {
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return fmt.Errorf("%w, none was answered in time: %w", ErrTooManyInFlight, ErrTimeout)
+		return fmt.Errorf("%w, none was answered in time; nothing was sent: %w", ErrTooManyInFlight, cause)
 	}
-	return fmt.Errorf("%w: %w", ErrTooManyInFlight, cause)
+	return fmt.Errorf("%w, nothing was sent: %w", ErrTooManyInFlight, cause)
 }

@@ -1,9 +1,6 @@
 package mq
 
-import (
-	"fmt"
-	"sync"
-)
+import "sync"
 
 // sendChains keeps asynchronous sends with equal shard keys in order, by having
 // one of them under way at a time. What waits behind a failed one fails with it.
@@ -49,6 +46,6 @@ func (c *sendChains) end(s *send, err error) {
 	c.mu.Unlock()
 	for _, w := range waiting {
 		w.chained = false // it has left the chain
-		w.finish(nil, &Error{Op: w.op(), Err: fmt.Errorf("not sent, a send with the same shard key before it failed: %w", err)})
+		w.finish(nil, &Error{Op: w.op(), Err: unsentAfter{err}})
 	}
 }

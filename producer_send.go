@@ -22,13 +22,20 @@ const minTryLimit = 500 * time.Millisecond
 //
 // ctx and SendTimeout bound the call with all its tries. An error is an [*Error],
 // or wraps ErrMessageIllegal when nothing was sent because of the message itself.
-// A status other than SendOK is not an error: the message is stored.
+// It wraps ErrOutcomeUnknown when the message may be stored all the same, because
+// a try was not answered. A status other than SendOK is not an error: the message
+// is stored.
+//
+// A broker that cannot be reached has the topic's route looked up anew, and a try
+// that found nobody is made again where the queues are now, also with a shard key.
 func (p *Producer) Send(ctx context.Context, m *Message) (*SendResult, error) {
 	return p.sendWaiting(ctx, m, func(s *send) {})
 }
 
 // SendTo sends a message to the given queue and waits for the answer, in one try.
-// The message's shard key does not count.
+// The message's shard key does not count. A queue that may not be sent to, or that
+// the topic does not have, is an illegal message; a broker that is in no route is
+// ErrNoRoute.
 func (p *Producer) SendTo(ctx context.Context, q Queue, m *Message) (*SendResult, error) {
 	if m != nil && q.Topic != m.Topic {
 		return nil, illegal("Topic", "%q is not that of the queue %v", m.Topic, q)
@@ -38,7 +45,8 @@ func (p *Producer) SendTo(ctx context.Context, q Queue, m *Message) (*SendResult
 
 // SendSelect sends a message to the queue that choose picks and waits for the
 // answer, in one try. choose gets all queues that may be sent to, sorted by broker
-// and id, and returns an index. It runs on the caller's goroutine.
+// and id, and returns an index. It runs on the caller's goroutine, and once more
+// when the queues have moved and nothing was sent.
 func (p *Producer) SendSelect(ctx context.Context, m *Message, choose func(queues []Queue) int) (*SendResult, error) {
 	if choose == nil {
 		return nil, errors.New("mq: SendSelect without a function to choose the queue")
@@ -67,9 +75,9 @@ func (p *Producer) sendWaiting(ctx context.Context, m *Message, direct func(*sen
 }
 
 // SendOneway sends a message and does not wait for an answer. There is one try; an
-// error says that the message was not handed to a connection, its absence says
-// nothing about the broker. Sending faster than the broker reads closes the
-// connection.
+// error says that the message was not handed to a connection and is not stored, its
+// absence says nothing about the broker. Sending faster than the broker reads
+// closes the connection.
 func (p *Producer) SendOneway(ctx context.Context, m *Message) error {
 	if err := checkMessage(m, p.cfg.MaxMessageSize); err != nil {
 		return err
@@ -81,6 +89,9 @@ func (p *Producer) SendOneway(ctx context.Context, m *Message) error {
 	s := p.newSend(ctx, 1)
 	defer s.recycle()
 	if err := p.prepare(s, m); err != nil {
+		return err
+	}
+	if err := s.expired(s.began); err != nil {
 		return err
 	}
 	if err := s.aim(s.began); err != nil {
@@ -95,7 +106,7 @@ func (p *Producer) SendOneway(ctx context.Context, m *Message) error {
 		err = conn.Send(f)
 	}
 	if err != nil {
-		return s.failure(p.client.callError(s.op(), s.addr, err))
+		return s.failure(unsentError(s.op(), s.addr, err))
 	}
 	return nil
 }
@@ -113,8 +124,10 @@ type send struct {
 	shardKey string
 	choose   func([]Queue) int
 	fixed    bool // target was set for all tries
+	given    bool // it was set by the caller
 	target   Queue
-	addr     string // of target's master
+	addr     string      // of target's master
+	route    *topicRoute // by which it was found
 
 	began    time.Time // of this try
 	deadline time.Time // of the whole send
@@ -123,8 +136,9 @@ type send struct {
 	avoid    string   // broker of the last failed try
 	failed   []string // brokers of all failed tries
 
-	reply *transport.Frame // the answer to the last try, or err
-	err   error
+	reply  *transport.Frame // the answer to the last try, or err
+	err    error
+	unsure bool // a try was sent and not answered
 
 	done     chan struct{}            // of a waiting send: a value for each answered try
 	callback func(*SendResult, error) // of an asynchronous one
@@ -145,7 +159,7 @@ type attempt struct {
 	header wire.SendRequestV2
 }
 
-func (s *send) fix(q Queue) { s.target, s.fixed, s.maxTries = q, true, 1 }
+func (s *send) fix(q Queue) { s.target, s.fixed, s.given, s.maxTries = q, true, true, 1 }
 
 func (s *send) op() string { return "send to " + s.entry.topic }
 
@@ -170,30 +184,62 @@ func (s *send) wait() (*SendResult, error) {
 }
 
 // try sends the message once; answered is called later, at any time from now on,
-// and owns the send then. When try returns an error there will be no answer.
+// and owns the send then. When try returns an error it has sent nothing and there
+// will be no answer.
 func (s *send) try() error {
 	now := s.began
 	if s.tries > 0 || s.chained {
 		now = time.Now()
 	}
+	if err := s.expired(now); err != nil {
+		return err
+	}
+	if errors.Is(s.err, transport.ErrClosed) {
+		s.p.client.lookAgain(s.ctx, s.entry, s.route) // a broker that went may be back elsewhere
+	}
 	left := s.deadline.Sub(now)
-	if left <= 0 {
-		return s.p.client.callError(s.op(), s.addr, context.DeadlineExceeded)
-	}
-	if err := s.ctx.Err(); err != nil {
-		return s.p.client.callError(s.op(), s.addr, err)
-	}
 	limit := min(left, max(left/time.Duration(s.maxTries-s.tries), minTryLimit))
 	s.tries++
 	s.began = now
-	if err := s.aim(now); err != nil {
-		return err
-	}
-	if err := s.p.client.goCall(s.ctx, s.addr, s.attempt(), now.Add(limit), s.answer); err != nil {
+	for again := false; ; again = true {
+		if err := s.aim(now); err != nil {
+			return err
+		}
+		err := s.p.client.goCall(s.ctx, s.addr, s.attempt(), now.Add(limit), s.answer)
+		if err == nil {
+			return nil
+		}
+		err = unsentError(s.op(), s.addr, err)
 		s.mark(true)
-		return s.p.client.callError(s.op(), s.addr, err)
+		if again || !errors.Is(err, ErrUnreachable) || !s.moved() {
+			return err
+		}
 	}
-	return nil
+}
+
+// expired tells whether time is over before the next try.
+func (s *send) expired(now time.Time) error {
+	err := s.ctx.Err()
+	if err == nil && !now.Before(s.deadline) {
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		err = unsentError(s.op(), s.addr, err)
+	}
+	return err
+}
+
+// moved looks the topic up after a broker was not reached and tells whether its
+// queues are elsewhere now. A queue that was chosen from the old ones is chosen
+// anew, unless a message may be there already.
+func (s *send) moved() bool {
+	if !s.p.client.lookAgain(s.ctx, s.entry, s.route) {
+		return false
+	}
+	if s.fixed && !s.given && !s.unsure {
+		s.fixed = false
+	}
+	return true
 }
 
 // attempt makes the frame of a try.
@@ -217,6 +263,7 @@ func (s *send) aim(now time.Time) error {
 			return &Error{Op: s.op(), Err: err}
 		}
 	}
+	s.route = route
 	if s.fixed {
 		return s.aimFixed(route)
 	}
@@ -242,8 +289,18 @@ func (s *send) aim(now time.Time) error {
 }
 
 func (s *send) aimFixed(route *topicRoute) error {
+	if s.given && !route.publishes(s.target) && s.p.client.lookAgain(s.ctx, s.entry, route) {
+		if r := s.entry.publishRoute(); r != nil {
+			route, s.route = r, r
+		}
+	}
 	if s.addr = route.brokers[s.target.Broker][masterID]; s.addr == "" {
 		return s.noMaster()
+	}
+	if s.given && !route.publishes(s.target) {
+		s.maxTries = s.tries
+		all := route.publishQueues
+		return &Error{Op: s.op(), Err: illegal("Queue", "%v is none that may be sent to; those are %v to %v", s.target, all[0], all[len(all)-1])}
 	}
 	return nil
 }
@@ -275,6 +332,7 @@ func (s *send) answered(f *transport.Frame, err error) {
 // outcome judges the last try's answer.
 func (s *send) outcome() (*SendResult, error) {
 	if s.err != nil {
+		s.unsure = true
 		s.mark(true)
 		return nil, s.p.client.callError(s.op(), s.addr, s.err)
 	}
@@ -338,10 +396,16 @@ func (s *send) mayRetry(err error) bool {
 // failure is the error of the whole send.
 func (s *send) failure(err error) error {
 	var e *Error
-	if s.tries < 2 || !errors.As(err, &e) {
+	if !errors.As(err, &e) {
 		return err
 	}
 	whole := *e
-	whole.Err = fmt.Errorf("%w (%d tries, on %s)", e.Err, s.tries, strings.Join(s.failed, ", "))
+	if s.unsure && !errors.Is(err, ErrOutcomeUnknown) {
+		whole.Err = fmt.Errorf("%w; an earlier try was not answered, %w", e.Err, ErrOutcomeUnknown)
+	}
+	if s.tries < 2 {
+		return &whole
+	}
+	whole.Err = fmt.Errorf("%w (%d tries, on %s)", whole.Err, s.tries, strings.Join(s.failed, ", "))
 	return &whole
 }

@@ -19,17 +19,18 @@ func illegal(field, format string, args ...any) error {
 	return fmt.Errorf("%w: %s %s", ErrMessageIllegal, field, fmt.Sprintf(format, args...))
 }
 
-// checkName reports why name cannot name a topic or a group.
-func checkName(field, name string, limit int) error {
+// nameFault says why name cannot name a topic, a group or a broker; empty when it
+// can.
+func nameFault(name string, limit int) string {
 	switch at := illegalNameByte(name); {
 	case name == "":
-		return illegal(field, "is empty")
+		return "is empty"
 	case len(name) > limit:
-		return illegal(field, "has %d bytes, the limit is %d: %.40q…", len(name), limit, name)
+		return fmt.Sprintf("has %d bytes, the limit is %d: %.40q…", len(name), limit, name)
 	case at >= 0:
-		return illegal(field, "%q has an illegal character at byte %d, legal are a-z A-Z 0-9 _ - %% |", name, at)
+		return fmt.Sprintf("%q has an illegal character at byte %d, legal are a-z A-Z 0-9 _ - %% |", name, at)
 	}
-	return nil
+	return ""
 }
 
 // illegalNameByte finds the first byte that may not stand in a topic's or group's
@@ -54,8 +55,8 @@ var closedTopics = map[string]bool{
 
 // checkSendTopic reports why a topic cannot be sent to.
 func checkSendTopic(topic string) error {
-	if err := checkName("Topic", topic, maxTopicLength); err != nil {
-		return err
+	if fault := nameFault(topic, maxTopicLength); fault != "" {
+		return illegal("Topic", "%s", fault)
 	}
 	if closedTopics[topic] {
 		return illegal("Topic", "%q belongs to the broker, which refuses messages to it", topic)
@@ -68,11 +69,8 @@ func checkGroup(field, group string) error {
 	if group == "" {
 		return fmt.Errorf("mq: %s is required: it names the application, for example \"shop\"", field)
 	}
-	if at := illegalNameByte(group); at >= 0 {
-		return fmt.Errorf("mq: %s %q has an illegal character at byte %d, legal are a-z A-Z 0-9 _ - %% |", field, group, at)
-	}
-	if len(group) > maxGroupLength {
-		return fmt.Errorf("mq: %s has %d bytes, the limit is %d", field, len(group), maxGroupLength)
+	if fault := nameFault(group, maxGroupLength); fault != "" {
+		return fmt.Errorf("mq: %s %s", field, fault)
 	}
 	if group == "DEFAULT_PRODUCER" || group == "DEFAULT_CONSUMER" || group == innerProducer {
 		return fmt.Errorf("mq: %s %q is reserved by RocketMQ, choose another", field, group)
