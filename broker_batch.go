@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pocketmq/mq/internal/wire"
@@ -34,6 +35,12 @@ func (op *sendOp) batch(common *messageTraits) error {
 	}
 	set := []property{{key: wire.PropWait}, {wire.PropCluster, op.b.cfg.Cluster}}
 	op.Records = make([]storage.Record, len(messages))
+	// All records lie in one piece of memory, and so do their hashes. One that needs
+	// more than it was given room for gets its own.
+	size += len(messages) * (wire.StoredBytes(op.topic.name, op.born, op.b.host) + len(wire.PropCluster) + len(op.b.cfg.Cluster) + 2)
+	room := slices.Grow(op.room[:0], size)
+	op.room = room
+	hashes := make([]uint64, 0, 2*len(messages))
 	for i := range messages {
 		item := &messages[i]
 		if shared != "" {
@@ -44,8 +51,16 @@ func (op *sendOp) batch(common *messageTraits) error {
 			return err
 		}
 		m := op.message(item.Flag, item.Body, item.Properties)
-		if err := fillRecord(&op.Records[i], op.topic, &m, &t, 0, set, nil); err != nil {
+		r := &op.Records[i]
+		r.Bytes = room
+		if err := fillRecord(r, op.topic, &m, &t, 0, set, hashes); err != nil {
 			return err
+		}
+		if len(r.Bytes) <= cap(room) {
+			room = room[len(r.Bytes):len(r.Bytes)]
+		}
+		if len(r.Keys) <= cap(hashes) {
+			hashes = hashes[len(r.Keys):len(r.Keys)]
 		}
 	}
 	return nil

@@ -37,8 +37,8 @@ type sendOp struct {
 	room   []byte // for the record, which the store only reads, until Completed
 }
 
-// maxRoom is the largest record whose memory an op keeps.
-const maxRoom = 16 << 10
+// maxRoom is the most memory for records that an op keeps.
+const maxRoom = 512 << 10
 
 // A sendAnswer is the answer to a send that was stored.
 type sendAnswer struct {
@@ -257,14 +257,14 @@ func (op *sendOp) messageIDs() string {
 	if len(op.Records) == 1 {
 		return wire.OffsetMessageID(op.b.host, op.Records[0].Position)
 	}
-	var ids strings.Builder
+	ids := make([]byte, 0, len(op.Records)*(wire.MaxUniqueKey+1))
 	for i := range op.Records {
 		if i > 0 {
-			ids.WriteByte(',')
+			ids = append(ids, ',')
 		}
-		ids.WriteString(wire.OffsetMessageID(op.b.host, op.Records[i].Position))
+		ids = wire.AppendOffsetMessageID(ids, op.b.host, op.Records[i].Position)
 	}
-	return ids.String()
+	return string(ids)
 }
 
 // fail answers with the refusal.

@@ -41,6 +41,13 @@ type ProducerConfig struct {
 	// each SendAsync first waits for them, for up to 50 ms.
 	AsyncWindow      int
 	AsyncWindowBytes int
+	// AutoBatch lets asynchronous sends to a topic travel together while more come
+	// than would be under way singly (RocketMQ: autoBatch). Each message still has
+	// its own outcome, but those that travelled together are stored in one queue or
+	// fail together, and a waiting send may overtake them. Messages with a shard
+	// key, a delay or NoFlush, and those large enough to be compressed, travel
+	// alone.
+	AutoBatch bool
 	// CallbackWorkers is the number of goroutines that run the callbacks of
 	// SendAsync. With 1, the default, they run one after the other in the order in
 	// which the answers arrived.
@@ -123,6 +130,8 @@ type Producer struct {
 	callbacks *callbackQueue
 	chains    sendChains
 	sends     sync.Pool        // of *send, for reuse
+	gatherers sync.Map         // topic → *gatherer
+	batches   sync.Pool        // of *gathered, for reuse
 	keys      *wire.UniqueKeys // set by Start
 
 	faultsMu sync.Mutex

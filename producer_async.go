@@ -40,11 +40,15 @@ func (p *Producer) SendAsync(ctx context.Context, m *Message, done func(*SendRes
 	if err := p.window.acquire(ctx, size); err != nil {
 		return &Error{Op: "send to " + m.Topic, Err: err}
 	}
+	if p.gathers(m) {
+		p.gather(ctx, m, done)
+		return nil
+	}
 	s := p.newSend(ctx, p.cfg.Retries+1)
 	s.callback, s.size = done, size
 	if err := p.prepare(s, m); err != nil {
 		s.recycle()
-		p.window.release(size)
+		p.window.release(1, size)
 		return err
 	}
 	if p.cfg.FailQueuedOnError && s.shardKey != "" {
@@ -58,7 +62,7 @@ func (p *Producer) SendAsync(ctx context.Context, m *Message, done func(*SendRes
 			p.chains.end(s, err)
 		}
 		s.recycle()
-		p.window.release(size)
+		p.window.release(1, size)
 		return err
 	}
 	return nil
@@ -101,13 +105,18 @@ func (s *send) completeAsync() {
 // window, since the queue closes when the window is idle; leaving it waits for no
 // callback.
 func (s *send) finish(r *SendResult, err error) {
+	if b := s.gathered; b != nil {
+		s.recycle()
+		b.finish(r, err)
+		return
+	}
 	s.p.callbacks.push(finished{s.callback, r, err})
 	if s.chained {
 		s.p.chains.end(s, err)
 	}
 	p, size := s.p, s.size
 	s.recycle()
-	p.window.release(size)
+	p.window.release(1, size)
 }
 
 // errWindow says why there was no place.

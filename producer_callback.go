@@ -54,11 +54,11 @@ func newCallbackQueue(log *slog.Logger, workers, window int) *callbackQueue {
 	return q
 }
 
-func (q *callbackQueue) push(f finished) {
-	q.backlog.Add(1)
+func (q *callbackQueue) push(f ...finished) {
+	q.backlog.Add(int64(len(f)))
 	q.mu.Lock()
-	q.queue = append(q.queue, f)
-	wake := len(q.queue) == 1 || q.share > 0
+	wake := len(q.queue) == 0 || q.share > 0
+	q.queue = append(q.queue, f...)
 	q.mu.Unlock()
 	if wake {
 		signal(q.wake)

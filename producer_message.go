@@ -3,8 +3,8 @@ package mq
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pocketmq/mq/internal/wire"
@@ -27,38 +27,42 @@ func (p *Producer) identify(m *Message, now time.Time) (text, id string, err err
 }
 
 // propertiesText writes a message's properties as they travel, with its unique
-// key: once, into one buffer of the right size.
+// key.
 func propertiesText(m *Message, id []byte) (string, error) {
-	var b strings.Builder
-	b.Grow(propertiesSize(m, len(id)))
-	b.WriteString(wire.PropUniqueKey)
-	b.WriteByte(1)
-	b.Write(id)
-	writeProperty(&b, wire.PropTags, m.Tag)
+	var room [256]byte // most texts need no other memory than their string
+	b := appendProperties(slices.Grow(room[:0], propertiesSize(m, len(id))), m, id)
+	if len(b) > wire.MaxPropertiesBytes {
+		return "", illegal("Properties", "take %d bytes with tag and keys, the limit is %d", len(b), wire.MaxPropertiesBytes)
+	}
+	return string(b), nil
+}
+
+func appendProperties(dst []byte, m *Message, id []byte) []byte {
+	dst = append(dst, wire.PropUniqueKey...)
+	dst = append(dst, 1)
+	dst = append(dst, id...)
+	dst = addProperty(dst, wire.PropTags, m.Tag)
 	for i, key := range m.Keys {
 		if i == 0 {
-			writeProperty(&b, wire.PropKeys, key)
+			dst = addProperty(dst, wire.PropKeys, key)
 			continue
 		}
-		b.WriteByte(' ')
-		b.WriteString(key)
+		dst = append(dst, ' ')
+		dst = append(dst, key...)
 	}
-	writeProperty(&b, wire.PropShardingKey, m.ShardKey)
+	dst = addProperty(dst, wire.PropShardingKey, m.ShardKey)
 	if m.DelayLevel > 0 {
-		writeProperty(&b, wire.PropDelay, strconv.Itoa(m.DelayLevel))
+		dst = addProperty(dst, wire.PropDelay, strconv.Itoa(m.DelayLevel))
 	}
 	if m.NoFlush {
-		writeProperty(&b, wire.PropWait, "false")
+		dst = addProperty(dst, wire.PropWait, "false")
 	}
 	if len(m.Properties) > 0 { // even an empty map costs a range
 		for name, value := range m.Properties {
-			writeProperty(&b, name, value)
+			dst = addProperty(dst, name, value)
 		}
 	}
-	if b.Len() > wire.MaxPropertiesBytes {
-		return "", illegal("Properties", "take %d bytes with tag and keys, the limit is %d", b.Len(), wire.MaxPropertiesBytes)
-	}
-	return b.String(), nil
+	return dst
 }
 
 // propertiesSize is at least the length of the text, and not much more.
@@ -89,13 +93,15 @@ func propertiesSize(m *Message, idSize int) int {
 
 func propertySize(name, value string) int { return len(name) + len(value) + 2 }
 
-func writeProperty(b *strings.Builder, name, value string) {
-	if value != "" {
-		b.WriteByte(2)
-		b.WriteString(name)
-		b.WriteByte(1)
-		b.WriteString(value)
+// addProperty appends a property behind others, unless it is empty.
+func addProperty(dst []byte, name, value string) []byte {
+	if value == "" {
+		return dst
 	}
+	dst = append(dst, 2)
+	dst = append(dst, name...)
+	dst = append(dst, 1)
+	return append(dst, value...)
 }
 
 // prepare fills the send with its own copy of a message that was checked.

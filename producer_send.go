@@ -94,19 +94,28 @@ func (p *Producer) SendOneway(ctx context.Context, m *Message) error {
 	if err := s.expired(s.began); err != nil {
 		return err
 	}
+	err := s.oneway()
+	if errors.Is(err, ErrUnreachable) && s.moved() {
+		err = s.oneway()
+	}
+	return err
+}
+
+// oneway hands the message to a connection.
+func (s *send) oneway() error {
 	if err := s.aim(s.began); err != nil {
-		return s.failure(err)
+		return err
 	}
 	f := s.attempt()
 	f.Flag = transport.FlagOneWay
-	ctx, cancel := context.WithDeadline(ctx, s.deadline)
+	ctx, cancel := context.WithDeadline(s.ctx, s.deadline)
 	defer cancel()
-	conn, err := p.client.conn(ctx, s.addr)
+	conn, err := s.p.client.conn(ctx, s.addr)
 	if err == nil {
 		err = conn.Send(f)
 	}
 	if err != nil {
-		return s.failure(unsentError(s.op(), s.addr, err))
+		return unsentError(s.op(), s.addr, err)
 	}
 	return nil
 }
@@ -143,6 +152,7 @@ type send struct {
 	done     chan struct{}            // of a waiting send: a value for each answered try
 	callback func(*SendResult, error) // of an asynchronous one
 	size     int                      // what it took of the window
+	gathered *gathered                // of several asynchronous ones, instead of callback and size
 	chained  bool
 
 	request wire.SendRequestV2 // what all tries have in common
@@ -322,7 +332,7 @@ func (p *Producer) pickQueue(now time.Time, queues []Queue, turn uint32, avoid s
 // answered takes the outcome of a try. It runs on the connection's reader.
 func (s *send) answered(f *transport.Frame, err error) {
 	s.reply, s.err = f, err
-	if s.callback == nil {
+	if s.callback == nil && s.gathered == nil {
 		s.done <- struct{}{} // has room: one answer to a try
 		return
 	}

@@ -72,11 +72,11 @@ func (w *sendWindow) enter() error {
 func (w *sendWindow) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.gone()
+	w.gone(1)
 }
 
-func (w *sendWindow) gone() {
-	if w.active--; w.active == 0 && w.refusal == ErrClosed {
+func (w *sendWindow) gone(sends int) {
+	if w.active -= sends; w.active == 0 && w.refusal == ErrClosed {
 		close(w.idleDone)
 	}
 }
@@ -126,14 +126,14 @@ func (w *sendWindow) acquire(ctx context.Context, size int) error {
 	return <-place.ready // given meanwhile: the send itself finds out that ctx ended
 }
 
-// release gives a place back, and to those who wait for it.
-func (w *sendWindow) release(size int) {
+// release gives places of that size together back, and to those who wait for them.
+func (w *sendWindow) release(places, size int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.count--
+	w.count -= places
 	w.bytes -= size
 	w.admit()
-	w.gone()
+	w.gone(places)
 }
 
 func (w *sendWindow) admit() {

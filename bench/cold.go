@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pocketmq/mq"
 	"github.com/pocketmq/mq/internal/wire"
 	"github.com/pocketmq/mq/transport"
 )
@@ -77,7 +78,7 @@ func coldRounds(ctx context.Context, o options, tcp bool, d time.Duration) (roun
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	bodies := newBodies(1024)
-	s, err := openPocket(true)(ctx, dir, tcp, bodies)
+	s, err := openPocket(mq.SyncFlush, false)(ctx, dir, tcp, bodies)
 	if err != nil {
 		return rounds, err
 	}

@@ -28,25 +28,23 @@ type pocket struct {
 	groups  int
 }
 
-func openPocket(sync bool) func(context.Context, string, bool, *bodies) (system, error) {
+// openPocket opens a PocketMQ that flushes as told; with batch its producer lets
+// asynchronous sends travel together.
+func openPocket(flush mq.FlushMode, batch bool) func(context.Context, string, bool, *bodies) (system, error) {
 	return func(ctx context.Context, dir string, tcp bool, bodies *bodies) (system, error) {
 		p := &pocket{bodies: bodies}
 		p.sent = p.answered
 		if !tcp {
 			p.net = transport.NewMemory(transport.MemoryConfig{})
 		}
-		flush := mq.SyncFlush
-		if !sync {
-			flush = mq.AsyncFlush
-		}
-		if err := p.start(ctx, dir, flush); err != nil {
+		if err := p.start(ctx, dir, flush, batch); err != nil {
 			return nil, errors.Join(err, p.close())
 		}
 		return p, nil
 	}
 }
 
-func (p *pocket) start(ctx context.Context, dir string, flush mq.FlushMode) error {
+func (p *pocket) start(ctx context.Context, dir string, flush mq.FlushMode, batch bool) error {
 	ns, err := mq.NewNameServer(mq.NameServerConfig{Transport: p.net, Listen: "127.0.0.1:0"})
 	if err != nil {
 		return err
@@ -64,7 +62,7 @@ func (p *pocket) start(ctx context.Context, dir string, flush mq.FlushMode) erro
 	if err := p.broker.Start(ctx); err != nil {
 		return err
 	}
-	p.producer, err = mq.NewProducer(mq.ProducerConfig{Transport: p.net, NameServers: p.names, Group: "bench", AsyncWindow: window})
+	p.producer, err = mq.NewProducer(mq.ProducerConfig{Transport: p.net, NameServers: p.names, Group: "bench", AsyncWindow: window, AutoBatch: batch})
 	if err != nil {
 		return err
 	}

@@ -25,15 +25,17 @@ func scenarios(backlog int) []scenario {
 	for _, tcp := range []bool{false, true} {
 		for _, size := range []int{128, 1024} {
 			where := fmt.Sprintf("%s/%d B", network(tcp), size)
-			sends := func(name string, run func(context.Context, system, time.Duration) (int, error)) scenario {
-				return scenario{name: where + "/" + name, tcp: tcp, size: size, variants: []variant{pocketSync, pocketAsync, jetStream},
+			sends := func(name string, run func(context.Context, system, time.Duration) (int, error), variants ...variant) scenario {
+				return scenario{name: where + "/" + name, tcp: tcp, size: size, variants: variants,
 					prepare: func(ctx context.Context, s system) error {
 						_, err := run(ctx, s, warmUp)
 						return err
 					}, run: run}
 			}
 			all = append(all,
-				sends("send, 1 waiting", waiting(1)), sends("send, 64 waiting", waiting(64)), sends("send, 4096 in flight", asyncSender),
+				sends("send, 1 waiting", waiting(1), pocketSync, pocketAsync, jetStream),
+				sends("send, 64 waiting", waiting(64), pocketSync, pocketAsync, jetStream),
+				sends("send, 4096 in flight", asyncSender, pocketSync, pocketAsync, pocketSyncBatch, pocketAsyncBatch, jetStream),
 				scenario{name: where + "/consume", tcp: tcp, size: size, variants: []variant{pocketSync, jetStream},
 					prepare: func(ctx context.Context, s system) error { return fill(ctx, s, backlog) },
 					run: func(ctx context.Context, s system, _ time.Duration) (int, error) {

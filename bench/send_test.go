@@ -10,7 +10,7 @@ import (
 // BenchmarkSend is one message from SendAsync to its acknowledgement, in process,
 // for profiles: go test -run '^$' -bench Send/PocketMQ -cpuprofile cpu.out.
 func BenchmarkSend(b *testing.B) {
-	for _, v := range []variant{pocketSync, pocketAsync, jetStream} {
+	for _, v := range []variant{pocketSync, pocketAsync, pocketSyncBatch, jetStream} {
 		for _, size := range []int{128, 1024} {
 			b.Run(fmt.Sprintf("%s/%d", v.name, size), func(b *testing.B) {
 				ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
+
+	"github.com/pocketmq/mq"
 )
 
 // A system is one of the queues under comparison, running in this process on a
@@ -55,9 +57,11 @@ func (b *bodies) next() []byte {
 const subject = "bench"
 
 var (
-	pocketSync  = variant{"PocketMQ sync", openPocket(true)}
-	pocketAsync = variant{"PocketMQ async", openPocket(false)}
-	jetStream   = variant{"JetStream", openJetStream}
+	pocketSync       = variant{"PocketMQ sync", openPocket(mq.SyncFlush, false)}
+	pocketAsync      = variant{"PocketMQ async", openPocket(mq.AsyncFlush, false)}
+	pocketSyncBatch  = variant{"PocketMQ sync, AutoBatch", openPocket(mq.SyncFlush, true)}
+	pocketAsyncBatch = variant{"PocketMQ async, AutoBatch", openPocket(mq.AsyncFlush, true)}
+	jetStream        = variant{"JetStream", openJetStream}
 )
 
 // fill sends n messages and waits for the last acknowledgement.

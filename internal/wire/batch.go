@@ -3,7 +3,11 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 )
+
+// BatchItemBytes is what an item of a batch takes beside body and properties.
+const BatchItemBytes = batchFixed
 
 const batchFixed = 22 // bytes of a batch item with neither body nor properties
 
@@ -32,50 +36,86 @@ func AppendBatch(dst []byte, messages []BatchMessage) ([]byte, error) {
 	if size-len(dst) > MaxFrameBytes {
 		return dst, fmt.Errorf("wire: batch of %d bytes, the limit is %d", size-len(dst), MaxFrameBytes)
 	}
-	be := binary.BigEndian
 	dst = append(make([]byte, 0, size), dst...)
 	for i := range messages {
 		m := &messages[i]
-		dst = be.AppendUint32(dst, uint32(batchFixed+len(m.Body)+len(m.Properties)))
-		dst = be.AppendUint64(dst, 0) // magic and checksum, which nobody reads
-		dst = be.AppendUint32(dst, uint32(m.Flag))
-		dst = be.AppendUint32(dst, uint32(len(m.Body)))
-		dst = append(dst, m.Body...)
-		dst = be.AppendUint16(dst, uint16(len(m.Properties)))
-		dst = append(dst, m.Properties...)
+		at := len(dst)
+		dst = append(OpenBatchItem(dst, m.Flag, m.Body), m.Properties...)
+		CloseBatchItem(dst[at:])
 	}
 	return dst, nil
 }
 
-// ParseBatch takes a batch body apart. The bodies are parts of b. An empty batch
-// is malformed.
+// OpenBatchItem appends one item of a batch up to its properties, which the caller
+// appends before it calls CloseBatchItem.
+func OpenBatchItem(dst []byte, flag int32, body []byte) []byte {
+	be := binary.BigEndian
+	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // size; magic and checksum, which nobody reads
+	dst = be.AppendUint32(dst, uint32(flag))
+	dst = be.AppendUint32(dst, uint32(len(body)))
+	dst = append(dst, body...)
+	return append(dst, 0, 0)
+}
+
+// CloseBatchItem fills in the lengths of an item that was opened. item begins with
+// it and ends behind its properties, of MaxPropertiesBytes at most.
+func CloseBatchItem(item []byte) {
+	be := binary.BigEndian
+	body := int(be.Uint32(item[16:]))
+	be.PutUint32(item, uint32(len(item)))
+	be.PutUint16(item[20+body:], uint16(len(item)-batchFixed-body))
+}
+
+// ParseBatch takes a batch body apart. The bodies are parts of b, the properties
+// of one text. An empty batch is malformed.
 func ParseBatch(b []byte) ([]BatchMessage, error) {
 	count, err := countBatch(b)
 	if err != nil {
 		return nil, err
 	}
-	be := binary.BigEndian
-	messages := make([]BatchMessage, 0, count)
-	for len(b) > 0 {
-		// countBatch has checked that all items are whole.
-		item := b[:be.Uint32(b)]
-		b = b[len(item):]
-		spare := len(item) - batchFixed
-		body := int(int32(be.Uint32(item[16:])))
-		if body < 0 || body > spare {
-			return nil, malformed("batch message %d: body of %d bytes where %d are left", len(messages), body, spare)
+	messages := make([]BatchMessage, count)
+	var text strings.Builder // one allocation for all properties
+	properties := len(b) - count*batchFixed
+	rest := b
+	for i := range messages {
+		var item []byte
+		item, rest = nextBatchItem(rest)
+		if err := messages[i].parse(item); err != nil {
+			return nil, fmt.Errorf("batch message %d: %w", i, err)
 		}
-		properties := int(be.Uint16(item[20+body:]))
-		if properties != spare-body || properties > MaxPropertiesBytes {
-			return nil, malformed("batch message %d: properties of %d bytes where %d are left", len(messages), properties, spare-body)
-		}
-		messages = append(messages, BatchMessage{
-			Flag:       int32(be.Uint32(item[12:])),
-			Body:       item[20 : 20+body : 20+body],
-			Properties: string(item[22+body:]),
-		})
+		properties -= len(messages[i].Body)
+	}
+	text.Grow(properties)
+	for i := range messages {
+		var item []byte
+		item, b = nextBatchItem(b)
+		from := text.Len()
+		text.Write(item[batchFixed+len(messages[i].Body):])
+		messages[i].Properties = text.String()[from:]
 	}
 	return messages, nil
+}
+
+// nextBatchItem cuts the first item off b, which countBatch has found to be whole.
+func nextBatchItem(b []byte) (item, rest []byte) {
+	n := binary.BigEndian.Uint32(b)
+	return b[:n], b[n:]
+}
+
+// parse reads an item, but for the text of its properties.
+func (m *BatchMessage) parse(item []byte) error {
+	be := binary.BigEndian
+	spare := len(item) - batchFixed
+	body := int(int32(be.Uint32(item[16:])))
+	if body < 0 || body > spare {
+		return malformed("body of %d bytes where %d are left", body, spare)
+	}
+	properties := int(be.Uint16(item[20+body:]))
+	if properties != spare-body || properties > MaxPropertiesBytes {
+		return malformed("properties of %d bytes where %d are left", properties, spare-body)
+	}
+	m.Flag, m.Body = int32(be.Uint32(item[12:])), item[20:20+body:20+body]
+	return nil
 }
 
 // countBatch counts the items, so that hostile bytes cannot make ParseBatch

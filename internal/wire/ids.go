@@ -13,10 +13,17 @@ import (
 // OffsetMessageID is the id that a broker gives a message: its own address and
 // the message's position, 32 hexadecimal digits or 56 with an IPv6 address.
 func OffsetMessageID(storeHost netip.AddrPort, position int64) string {
-	var raw [28]byte
-	b := binary.BigEndian.AppendUint64(appendHost(raw[:0], storeHost), uint64(position))
-	var text [56]byte
-	return string(appendHex(text[:0], b))
+	var text [maxMessageID]byte
+	return string(AppendOffsetMessageID(text[:0], storeHost, position))
+}
+
+// maxMessageID is the length of the longest ids of both kinds.
+const maxMessageID = 56
+
+// AppendOffsetMessageID appends an OffsetMessageID to dst.
+func AppendOffsetMessageID(dst []byte, storeHost netip.AddrPort, position int64) []byte {
+	var raw [maxMessageID / 2]byte
+	return appendHex(dst, binary.BigEndian.AppendUint64(appendHost(raw[:0], storeHost), uint64(position)))
 }
 
 // ParseOffsetMessageID takes an OffsetMessageID apart.
@@ -67,7 +74,7 @@ func NewUniqueKeys(ip netip.Addr, pid int) *UniqueKeys {
 }
 
 // MaxUniqueKey is the length of the longest keys, those with an IPv6 address.
-const MaxUniqueKey = 56
+const MaxUniqueKey = maxMessageID
 
 // Next makes a key, of 32 digits or 56 with an IPv6 address.
 func (u *UniqueKeys) Next(now time.Time) string {

@@ -59,11 +59,16 @@ func (m *StoredMessage) Intact() bool { return CRC31(m.Body) == m.BodyCRC }
 
 // Size is the number of bytes that AppendStored appends.
 func (m *StoredMessage) Size() int {
-	n := storedFixed + len(m.Body) + len(m.Topic) + len(m.Properties)
-	if isV6(m.BornHost) {
+	return StoredBytes(m.Topic, m.BornHost, m.StoreHost) + len(m.Body) + len(m.Properties)
+}
+
+// StoredBytes is what a record takes beside body and properties.
+func StoredBytes(topic string, bornHost, storeHost netip.AddrPort) int {
+	n := storedFixed + len(topic)
+	if isV6(bornHost) {
 		n += hostV6Extra
 	}
-	if isV6(m.StoreHost) {
+	if isV6(storeHost) {
 		n += hostV6Extra
 	}
 	return n
