@@ -156,6 +156,30 @@ func TestQueuesWithoutAStoredOffsetAreAllPulled(t *testing.T) {
 	})
 }
 
+// BC040: a retry queue without a stored offset is pulled from its front, and the
+// others from their end, when the group begins at the last message.
+func TestStartPolicyIsNotForRetryQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newQueueCluster(t, 1, 1)
+		b, in := c.brokers[0], newInbox()
+		c.route("%RETRY%g", 1, b)
+		b.put("t", 0, "old")
+		b.put("%RETRY%g", 0, "failed once")
+		consumer, err := NewConsumer(ConsumerConfig{Transport: c.net, NameServers: []string{c.names.addr}, Group: "g"})
+		must(t, err)
+		defer consumer.Close()
+		must(t, consumer.Subscribe("t", Filter{}, in.listen))
+		must(t, consumer.Start(t.Context()))
+		synctest.Wait()
+		if p := b.pulls("%RETRY%g"); len(p) == 0 || p[0].pull.QueueOffset != 0 {
+			t.Errorf("the retry queue's %d pulls do not begin at 0", len(p))
+		}
+		if p := b.pulls("t"); len(p) != 1 || p[0].pull.QueueOffset != 1 {
+			t.Errorf("the queue's %d pulls do not begin at its end", len(p))
+		}
+	})
+}
+
 // BC139: an offset that cannot be looked up is looked up again; nothing is pulled
 // by a guess.
 func TestNothingIsPulledBeforeTheOffsetIsKnown(t *testing.T) {

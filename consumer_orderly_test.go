@@ -206,6 +206,21 @@ func TestOrderHoldsWhileMembersComeAndGo(t *testing.T) {
 	})
 }
 
+// A queue is handed over between two messages, though there are always more.
+func TestBusyOrderedQueuesAreHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, transport.MemoryConfig{}, BrokerConfig{})
+		p, w := c.producer(ProducerConfig{}), newOrderWatch(t)
+		c.sendMany(p, "t", 0, 4000)
+		cfg := ConsumerConfig{Ordered: true}
+		c.consume(cfg, "t", Filter{}, w.listen(100*time.Millisecond))
+		time.Sleep(time.Second)
+		second := newInbox()
+		c.consume(cfg, "t", Filter{}, second.listen)
+		second.wait(t, 1, 3*time.Second)
+	})
+}
+
 // A listener that runs for longer than the rebalance waits keeps its queue, and
 // its lock, until it is done.
 func TestLostOrderedQueueIsKeptWhileItsListenerRuns(t *testing.T) {
