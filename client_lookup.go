@@ -135,25 +135,45 @@ const lookAgainAfter = 100 * time.Millisecond
 
 // lookAgain looks a topic up because its broker was not reached by the route
 // before, since a broker that was restarted may be at another address. It tells
-// whether the topic has another route now. It waits no longer than minTryLimit.
-func (c *client) lookAgain(ctx context.Context, e *routeEntry, before *topicRoute) (changed bool) {
-	now := time.Now()
-	e.mu.Lock()
-	wait := e.lookup != nil || now.Sub(e.again) >= lookAgainAfter
-	if wait {
-		e.again = now
+// whether the topic has another route now. When there was a look-up just now only
+// the patient wait for the next; nobody waits longer than minTryLimit.
+func (c *client) lookAgain(ctx context.Context, e *routeEntry, before *topicRoute, patient bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, minTryLimit)
+	defer cancel()
+	changed := func() bool {
+		after := e.publishRoute()
+		return after != nil && !after.equal(before)
 	}
-	e.mu.Unlock()
-	if wait {
-		ctx, cancel := context.WithTimeout(ctx, minTryLimit)
-		err := c.lookUp(ctx, e)
-		cancel()
-		if err != nil {
-			c.log.Debug("route not looked up again", "topic", e.topic, "err", err)
+	for began := time.Now(); !changed(); {
+		wait, mine := e.nextLookAgain(began)
+		if mine {
+			if err := c.lookUp(ctx, e); err != nil {
+				c.log.Debug("route not looked up again", "topic", e.topic, "err", err)
+			}
+			return changed()
+		}
+		if wait <= 0 || !patient || !sleep(ctx, wait) {
+			return changed()
 		}
 	}
-	after := e.publishRoute()
-	return after != nil && !after.equal(before)
+	return true
+}
+
+// nextLookAgain takes the turn to look the topic up again, or joins a look-up that
+// is under way: mine. Otherwise it says how long it is until the next turn; 0 when
+// another one's was since began, which serves as well.
+func (e *routeEntry) nextLookAgain(began time.Time) (wait time.Duration, mine bool) {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lookup != nil || now.Sub(e.again) >= lookAgainAfter {
+		e.again = now
+		return 0, true
+	}
+	if e.again.After(began) {
+		return 0, false
+	}
+	return e.again.Add(lookAgainAfter).Sub(now), false
 }
 
 // lookUp waits for a look-up of the topic that begins now or is under way.

@@ -205,7 +205,7 @@ func (s *send) try() error {
 		return err
 	}
 	if errors.Is(s.err, transport.ErrClosed) {
-		s.p.client.lookAgain(s.ctx, s.entry, s.route) // a broker that went may be back elsewhere
+		s.p.client.lookAgain(s.ctx, s.entry, s.route, false) // a broker that went may be back elsewhere
 	}
 	left := s.deadline.Sub(now)
 	limit := min(left, max(left/time.Duration(s.maxTries-s.tries), minTryLimit))
@@ -240,10 +240,13 @@ func (s *send) expired(now time.Time) error {
 }
 
 // moved looks the topic up after a broker was not reached and tells whether its
-// queues are elsewhere now. A queue that was chosen from the old ones is chosen
-// anew, unless a message may be there already.
+// queues are elsewhere now. With tries left, another broker is the better hope. A
+// queue that was chosen from the old ones is chosen anew, unless a message may be
+// there already.
 func (s *send) moved() bool {
-	if !s.p.client.lookAgain(s.ctx, s.entry, s.route) {
+	ctx, cancel := context.WithDeadline(s.ctx, s.deadline)
+	defer cancel()
+	if !s.p.client.lookAgain(ctx, s.entry, s.route, s.tries >= s.maxTries) {
 		return false
 	}
 	if s.fixed && !s.given && !s.unsure {
@@ -299,7 +302,7 @@ func (s *send) aim(now time.Time) error {
 }
 
 func (s *send) aimFixed(route *topicRoute) error {
-	if s.given && !route.publishes(s.target) && s.p.client.lookAgain(s.ctx, s.entry, route) {
+	if s.given && !route.publishes(s.target) && s.p.client.lookAgain(s.ctx, s.entry, route, true) {
 		if r := s.entry.publishRoute(); r != nil {
 			route, s.route = r, r
 		}
