@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pocketmq/mq/transport"
@@ -194,5 +196,86 @@ func TestCloseWaitsForAFailedStartsEnd(t *testing.T) {
 	close(finish)
 	if !<-closed {
 		t.Error("close returned before the failed start had been taken down")
+	}
+}
+
+// A component starts once, also when that failed: then it says so, and does not
+// start by half.
+func TestEveryComponentStartsOnce(t *testing.T) {
+	m := componentMaker{t, transport.NewMemory(transport.MemoryConfig{}), "127.0.0.1:9876"}
+	names := []string{"name server", "broker", "producer", "consumer"}
+	makeAll := func() []component {
+		return []component{m.nameServer(), m.broker(), m.producer(), m.consumer(false, newInbox().listen)}
+	}
+	again := func(i int, c component) {
+		if err := c.Start(t.Context()); !errors.Is(err, ErrStarted) || !strings.HasPrefix(err.Error(), "mq: start "+names[i]+": ") {
+			t.Errorf("%s, started again: %v", names[i], err)
+		}
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i, c := range makeAll() {
+		if err := c.Start(cancelled); err == nil || !strings.HasPrefix(err.Error(), "mq: start "+names[i]+": ") {
+			t.Errorf("%s, without time to start: %v", names[i], err)
+		}
+		again(i, c)
+		must(t, c.Close())
+	}
+	all := makeAll()
+	for i, c := range all {
+		must(t, c.Start(t.Context()))
+		again(i, c)
+	}
+	for i := len(all) - 1; i >= 0; i-- {
+		must(t, all[i].Close())
+		if err := all[i].Start(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s, started after it was closed: %v", names[i], err)
+		}
+	}
+	if err := all[3].(*Consumer).Subscribe("t", Filter{}, newInbox().listen); !errors.Is(err, ErrClosed) {
+		t.Errorf("subscribing after Close: %v", err)
+	}
+}
+
+func TestStartWithNothingSubscribedDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, transport.MemoryConfig{}, BrokerConfig{})
+		consumer := c.newConsumer(ConsumerConfig{})
+		if err := consumer.Start(t.Context()); err == nil || errors.Is(err, ErrStarted) {
+			t.Errorf("with nothing subscribed: %v", err)
+		}
+		must(t, consumer.Subscribe("t", Filter{}, newInbox().listen))
+		must(t, consumer.Start(t.Context()))
+	})
+}
+
+func TestClientsWithoutNameServersSaySoOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := componentMaker{t, transport.NewMemory(transport.MemoryConfig{}), "127.0.0.1:9876"}
+		for _, c := range []component{m.producer(), m.consumer(false, newInbox().listen)} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err := c.Start(ctx)
+			cancel()
+			if !errors.Is(err, ErrNoNameServer) || !errors.Is(err, context.DeadlineExceeded) ||
+				strings.Count(err.Error(), "no name server reached") != 1 || strings.Count(err.Error(), "mq: ask") > 1 {
+				t.Errorf("%T: %v", c, err)
+			}
+			must(t, c.Close())
+		}
+	})
+}
+
+func TestDirOfOneBrokerAtATime(t *testing.T) {
+	dir := t.TempDir()
+	var brokers [2]*Broker
+	for i := range brokers {
+		b, err := NewBroker(BrokerConfig{Transport: transport.NewMemory(transport.MemoryConfig{}), Dir: dir})
+		must(t, err)
+		defer b.Close()
+		brokers[i] = b
+	}
+	must(t, brokers[0].Start(t.Context()))
+	if err := brokers[1].Start(t.Context()); !errors.Is(err, ErrLocked) {
+		t.Errorf("the second broker: %v", err)
 	}
 }
