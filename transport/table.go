@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"sync"
 )
@@ -160,6 +161,10 @@ func (p *Pool) Close() {
 
 func (p *Pool) work(task func()) {
 	for task != nil {
+		// Give way to whatever can run. Without this a chain of goroutines that wake
+		// each other, as a reader of cold data and its peer do, may keep a processor
+		// from all others for a whole time slice, and so a send for several of them.
+		runtime.Gosched()
 		p.run(task)
 		task = p.next()
 	}
