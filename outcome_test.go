@@ -269,6 +269,7 @@ func TestSendsBehindAFailedOneWereNotSent(t *testing.T) {
 			}
 		}
 		time.Sleep(4 * time.Second)
+		synctest.Wait()
 		if len(outcomes) != 2 || !errors.Is(outcomes[0], ErrTimeout) {
 			t.Fatalf("outcomes %v", outcomes)
 		}

@@ -2,6 +2,9 @@
 // chunks, the consume queues over it, a key index, timers, group offsets and
 // small metadata, all written in one atomic batch per group of requests.
 //
+// It is what a broker of package mq is built on, public for those who build
+// something else on it. Programs that send and receive messages do not need it.
+//
 // The package knows records, not messages. A [Record] is bytes that the caller
 // finished, with three holes (queue offset, position, store time) that the
 // store fills in when it gives the record its place.

@@ -1,6 +1,14 @@
 // Package transport carries RocketMQ's remoting commands between processes, or
 // between parts of one process.
 //
+// Most programs need only [NewMemory] and [NewTCP]: they give the result to the
+// configurations of package mq, where no transport at all means TCP. Name servers,
+// brokers, producers and consumers may share one Transport, and on a memory network
+// they must, to meet. The rest of this package is for writing a Transport of one's
+// own. The errors here are those of connections; what a producer returns is to be
+// tested with package mq's: its ErrClosed is the producer's end and not a
+// connection's, and its ErrTimeout is a request's of which the outcome is unknown.
+//
 // A [Frame] is one command. A [Transport] listens and dials; a [Conn] carries
 // frames both ways, because brokers call their clients too. [TCP] speaks
 // RocketMQ's wire protocol; [Memory] hands frames over by pointer and opens no
@@ -121,7 +129,7 @@ type Conn interface {
 	// Go sends a request and calls done exactly once with the answer, or with an
 	// error when deadline passes, ctx is cancelled, or the connection closes. It
 	// waits for a permit of the window, bounded by ctx and deadline; when it
-	// returns an error, done is never called. A zero deadline means the
+	// returns an error, nothing was sent and done is never called. A zero deadline means the
 	// transport's default. done runs on the connection's reader (after a time-out
 	// or a cancelled ctx, on a goroutine of its own) and must not block; the
 	// permit was released before.
@@ -140,7 +148,7 @@ type Conn interface {
 }
 
 // Errors of connections. A call that fails with one of them, other than
-// ErrWindowFull, may or may not have reached the other side.
+// ErrWindowFull and ErrFrameTooLarge, may or may not have reached the other side.
 var (
 	// ErrClosed says that the connection or listener was closed, by either side.
 	ErrClosed = errors.New("transport: connection closed")
