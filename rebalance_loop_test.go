@@ -219,9 +219,8 @@ func TestLostQueueOfASlowListenerIsNotCommittedByIt(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		c.consume(ConsumerConfig{}, "t", Filter{}, in.listen)
-		lost := 4 - len(queuesOfTopic(one.Assigned(), "t"))
 		time.Sleep(5 * time.Second)
-		if lost = 4 - len(queuesOfTopic(one.Assigned(), "t")); lost != 2 {
+		if lost := 4 - len(queuesOfTopic(one.Assigned(), "t")); lost != 2 {
 			t.Fatalf("%d queues were handed over, want 2", lost)
 		}
 		in.wait(t, 2, time.Second)
