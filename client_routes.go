@@ -66,17 +66,21 @@ func newTopicRoute(topic string, data wire.RouteData, standInQueues int) *topicR
 func (r *topicRoute) addOrdered(conf string) {
 	for _, item := range strings.Split(conf, ";") {
 		broker, count, _ := strings.Cut(item, ":")
-		if n, err := strconv.Atoi(count); err == nil && n > 0 && n <= maxOrderedQueues && broker != "" {
+		if n, err := strconv.Atoi(count); err == nil && n > 0 && n <= maxBrokerQueues && broker != "" {
 			r.publishQueues = appendQueues(r.publishQueues, r.topic, broker, n)
 		}
 	}
 }
 
-// maxOrderedQueues keeps a mistyped configuration from filling the memory.
-const maxOrderedQueues = 1 << 16
+// Bounds of a topic's queues on one broker and on all, which keep a mistyped
+// number, or a name server that is not one, from filling the memory.
+const (
+	maxBrokerQueues = 1 << 16
+	maxRouteQueues  = 1 << 18
+)
 
 func appendQueues(queues []Queue, topic, broker string, n int) []Queue {
-	for id := range n {
+	for id := range min(n, maxBrokerQueues, maxRouteQueues-len(queues)) {
 		queues = append(queues, Queue{Topic: topic, Broker: broker, ID: id})
 	}
 	return queues
