@@ -16,8 +16,9 @@
 // before the answer. Delivery is at least once; the committed offset is the
 // smallest unfinished one, so a crash or a rebalance repeats messages and loses
 // none. Order is kept inside a queue, for messages one goroutine sent one after
-// the other, when the consumer is an ordered one. An error after a request was
-// taken means "unknown": sending again may duplicate.
+// the other, when the consumer is an ordered one. An error of a send that wraps
+// [ErrOutcomeUnknown] means that the message may be stored, and sending it again may
+// duplicate it; after any other nothing was stored.
 //
 // # Embedding
 //

@@ -79,6 +79,7 @@ func run() error {
 	defer undertaker.Close()
 	select {
 	case d := <-dead:
+		// In the dead-letter topic Attempt is one more than the worker's last.
 		fmt.Printf("%q: in %s after %d attempts, id %s\n", d.Body, mq.DeadLetterTopic("mailer"), d.Attempt-1, d.ID)
 		return nil
 	case <-ctx.Done():
