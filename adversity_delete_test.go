@@ -112,3 +112,60 @@ func TestGroupDeletedInUseWithoutAutomaticCreation(t *testing.T) {
 		in.wait(t, 40, 10*time.Minute)
 	})
 }
+
+// A topic is deleted while a producer and a consumer use it. The next sends make
+// it again, and the consumer gets what is sent from then on.
+func TestTopicDeletedInUse(t *testing.T) {
+	inBubbles(t, func(t *testing.T, c *testCluster) {
+		p, in := c.producer(ProducerConfig{}), newInbox()
+		c.sendMany(p, "orders", 0, 40)
+		c.consume(ConsumerConfig{}, "orders", Filter{}, in.listen)
+		in.wait(t, 40, time.Minute)
+		for round := 1; round <= 3; round++ {
+			stop, acked := make(chan struct{}), make(map[string]bool)
+			var sending sync.WaitGroup
+			var mu sync.Mutex
+			sending.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(20 * time.Millisecond):
+					}
+					body := fmt.Sprintf("round %d send %d", round, i)
+					_, err := p.Send(t.Context(), &Message{Topic: "orders", Body: []byte(body)})
+					if err != nil && !errors.Is(err, ErrTopicNotFound) && !errors.Is(err, ErrNoRoute) {
+						t.Errorf("send: %v", err)
+					}
+					if err == nil {
+						mu.Lock()
+						acked[body] = true
+						mu.Unlock()
+					}
+				}
+			})
+			time.Sleep(time.Second)
+			c.deleteTopic("orders")
+			mu.Lock()
+			clear(acked) // what was sent before may have gone with the topic
+			mu.Unlock()
+			time.Sleep(2 * time.Minute) // routes are looked up every 30 s
+			close(stop)
+			sending.Wait()
+			time.Sleep(time.Minute)
+			got := make(map[string]bool)
+			for _, body := range in.bodies() {
+				got[body] = true
+			}
+			missing := 0
+			for body := range acked {
+				if !got[body] {
+					missing++
+				}
+			}
+			if missing > 0 || len(acked) < 1000 {
+				t.Fatalf("round %d: %d of %d messages sent after the deletion did not come", round, missing, len(acked))
+			}
+		}
+	})
+}

@@ -24,11 +24,11 @@ const (
 // fetch is the pull loop of one queue. It ends when the queue is dropped.
 func (c *Consumer) fetch(ctx context.Context, q *assignedQueue) {
 	defer close(q.ended)
-	if !c.locate(ctx, q) {
-		return
-	}
 	var pace pullPace
 	for ctx.Err() == nil {
+		if !q.isPlaced() && !c.locate(ctx, q) {
+			return
+		}
 		if q.block(&c.cfg) {
 			select {
 			case <-q.room:
@@ -79,13 +79,9 @@ func (p *pullPace) pause(outcome pullOutcome, took time.Duration) time.Duration 
 // locate locks an ordered queue and finds where to begin, and tries until that
 // has worked: a pull never carries an offset that is only a guess.
 func (c *Consumer) locate(ctx context.Context, q *assignedQueue) bool {
-	tried := false
 	for {
 		err := c.locateOnce(ctx, q)
-		if !tried {
-			close(q.located)
-			tried = true
-		}
+		q.markLocated()
 		if err == nil {
 			return true
 		}
@@ -183,7 +179,7 @@ func (c *Consumer) pulled(ctx context.Context, q *assignedQueue, addr string, pl
 		return pullBusy
 	default:
 		c.log.Log(ctx, logLevel(quiet), "pull refused", "queue", q.queue, "err", answerError("pull", addr, f))
-		c.refused(ctx, addr, f.Code)
+		c.refused(ctx, q, addr, f.Code)
 		return pullFailed
 	}
 	h, err := transport.HeaderOf[wire.PullResponse](f)
@@ -221,9 +217,13 @@ func (c *Consumer) pulled(ctx context.Context, q *assignedQueue, addr string, pl
 }
 
 // refused deals with a broker that does not know the group's subscription, because
-// it was restarted or is behind: a heartbeat tells it.
-func (c *Consumer) refused(ctx context.Context, addr string, code int32) {
+// it was restarted or is behind: a heartbeat tells it. One that does not know the
+// topic has lost it or was told to delete it: when the topic comes back its offsets
+// begin anew, so ours mean nothing any more.
+func (c *Consumer) refused(ctx context.Context, q *assignedQueue, addr string, code int32) {
 	switch code {
+	case wire.TopicNotExist:
+		q.unplace()
 	case wire.SubscriptionNotExist, wire.SubscriptionNotLatest, wire.SubscriptionGroupNotExist:
 		if err := c.client.beat(ctx, []string{addr}); err != nil && ctx.Err() == nil {
 			c.log.Debug("heartbeat after a refused pull failed", "broker", addr, "err", err)

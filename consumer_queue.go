@@ -59,6 +59,33 @@ func (q *assignedQueue) place(offset int64) {
 	q.wakePullLocked()
 }
 
+// unplace takes the offset away: the queue it counted in is gone. Nothing is
+// committed until another one was found.
+func (q *assignedQueue) unplace() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.window = newWindow(0)
+	q.placed = false
+	q.generation++
+	q.again = nil
+}
+
+func (q *assignedQueue) isPlaced() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.placed
+}
+
+// markLocated ends Start's wait for the first attempt to find the offset. Only the
+// pull loop calls it.
+func (q *assignedQueue) markLocated() {
+	select {
+	case <-q.located:
+	default:
+		close(q.located)
+	}
+}
+
 // move takes over the offset that the broker says is the right one. Forwards, the
 // messages that are here stay: the broker has them no more, but they were not
 // consumed. Backwards the queue is another one, with other messages at the same
