@@ -76,7 +76,8 @@ func TestOnePullLoopPerQueue(t *testing.T) {
 			other.Close()
 			time.Sleep(time.Second)
 		}
-		time.Sleep(2 * rebalancePeriod)
+		time.Sleep(2*rebalancePeriod + time.Millisecond)
+		synctest.Wait() // a pull whose time is up is asked for again at this moment
 		if n, held := len(one.Assigned()), c.broker.holds.len(); n != 5 || held != 5 {
 			t.Errorf("%d queues, %d pulls held; want 5 of each", n, held)
 		}
