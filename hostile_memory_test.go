@@ -201,6 +201,9 @@ func TestFloodOnAStuckDiskIsRefusedInBoundedMemory(t *testing.T) {
 		"messages that are returned": {jsonRequest(wire.CodeConsumerSendMsgBack, 1, make([]byte, 1<<20), "offset", "0", "group", "new", "delayLevel", "3"), 100},
 	} {
 		t.Run(what, func(t *testing.T) {
+			if testing.Short() && what != "sends" && what != "administration" {
+				t.Skip("the others are alike")
+			}
 			goroutines, heap := runtime.NumGoroutine(), heapInUse()
 			t.Run("", func(t *testing.T) {
 				r, stop := floodDisk(t)

@@ -57,7 +57,6 @@ func TestUnansweredRequestsAreBoundedInBytes(t *testing.T) {
 			if n := refused(one, 10); n != 7 {
 				t.Errorf("%d of 10 requests were refused after answers, want 7", n)
 			}
-			held := len(stalled)
 			// All connections together hold four times as much.
 			var others sync.WaitGroup
 			for range 7 {
@@ -70,7 +69,7 @@ func TestUnansweredRequestsAreBoundedInBytes(t *testing.T) {
 				})
 			}
 			others.Wait()
-			if held = len(stalled); held < 12 || held > 15 {
+			if held := len(stalled); held < 12 || held > 15 {
 				t.Errorf("%d requests of 1 MiB are held, want 15 at most", held)
 			}
 			answer()

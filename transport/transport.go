@@ -96,8 +96,10 @@ func HeaderOf[T any, P interface {
 }
 
 // A Handler serves one request. It must call reply exactly once, from any
-// goroutine, at any later time; for a one-way request reply does nothing. Reply
-// never blocks. ctx ends when the connection or the listener closes.
+// goroutine, at any later time, also for a one-way request and after the
+// connection has closed, where nothing is sent: until then what the request holds
+// counts as waiting. Reply never blocks. ctx ends when the connection or the
+// listener closes.
 type Handler func(ctx context.Context, c Conn, req *Frame, reply func(*Frame))
 
 // A Transport opens connections. Implementations are safe for concurrent use.
