@@ -315,3 +315,20 @@ func TestLastCommitWaitsForTheOneUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// A broker that comes back at another address is found without waiting for the
+// next refresh of routes.
+func TestConsumerFollowsABrokerThatMoved(t *testing.T) {
+	inBubbles(t, func(t *testing.T, c *testCluster) {
+		c.broker.Close()
+		moved := c.startBroker(BrokerConfig{Name: "b", MemoryLimit: -1})
+		p, in := c.producer(ProducerConfig{}), newInbox()
+		c.sendMany(p, "orders", 0, 1)
+		c.consume(ConsumerConfig{}, "orders", Filter{}, in.listen)
+		in.wait(t, 1, time.Minute)
+		moved.Close()
+		c.startBroker(BrokerConfig{Name: "b", MemoryLimit: -1})
+		c.sendMany(p, "orders", 1, 1)
+		in.wait(t, 2, 5*time.Second)
+	})
+}

@@ -140,9 +140,19 @@ func (c *Consumer) pull(ctx context.Context, q *assignedQueue, quiet bool) pullO
 			c.log.Log(ctx, logLevel(quiet), "pull failed", "queue", q.queue, "broker", addr, "err", err)
 		}
 		q.suggested.Store(masterID)
+		c.lookForMoved(ctx, q.queue.Topic, err)
 		return pullFailed
 	}
 	return c.pulled(ctx, q, addr, place, f, quiet)
+}
+
+// lookForMoved looks a topic's route up when its broker is not reached: restarted,
+// it may be at another address, and the next refresh is half a minute away.
+func (c *Consumer) lookForMoved(ctx context.Context, topic string, err error) {
+	if errors.Is(err, ErrUnreachable) || errors.Is(err, transport.ErrClosed) {
+		e := c.client.routes.entry(topic)
+		c.client.lookAgain(ctx, e, e.publishRoute(), false)
+	}
 }
 
 func logLevel(quiet bool) slog.Level {
