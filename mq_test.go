@@ -17,7 +17,8 @@ import (
 // testCluster is a name server and a broker on one memory network.
 type testCluster struct {
 	t      *testing.T
-	net    *transport.Memory
+	net    *transport.Memory   // nil when the cluster speaks over something else
+	over   transport.Transport // nil: net
 	ns     *NameServer
 	broker *Broker
 }
@@ -43,6 +44,14 @@ func inBubbles(t *testing.T, f func(t *testing.T, c *testCluster)) {
 	}
 }
 
+// transport is what the cluster's members speak over.
+func (c *testCluster) transport() transport.Transport {
+	if c.over != nil {
+		return c.over
+	}
+	return c.net
+}
+
 func newTestCluster(t *testing.T, cfg transport.MemoryConfig, broker BrokerConfig) *testCluster {
 	t.Helper()
 	c := &testCluster{t: t, net: transport.NewMemory(cfg)}
@@ -55,7 +64,7 @@ func (c *testCluster) startBroker(cfg BrokerConfig) *Broker {
 	c.t.Helper()
 	cfg.NameServers = []string{c.ns.Addr()}
 	if cfg.Transport == nil {
-		cfg.Transport = c.net
+		cfg.Transport = c.transport()
 	}
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
@@ -73,7 +82,7 @@ func (c *testCluster) startBroker(cfg BrokerConfig) *Broker {
 
 func (c *testCluster) producer(cfg ProducerConfig) *Producer {
 	c.t.Helper()
-	cfg.Transport, cfg.NameServers = c.net, []string{c.ns.Addr()}
+	cfg.Transport, cfg.NameServers = c.transport(), []string{c.ns.Addr()}
 	if cfg.Group == "" {
 		cfg.Group = "producers"
 	}
@@ -90,7 +99,7 @@ func (c *testCluster) producer(cfg ProducerConfig) *Producer {
 
 func (c *testCluster) newConsumer(cfg ConsumerConfig) *Consumer {
 	c.t.Helper()
-	cfg.Transport, cfg.NameServers = c.net, []string{c.ns.Addr()}
+	cfg.Transport, cfg.NameServers = c.transport(), []string{c.ns.Addr()}
 	if cfg.Group == "" {
 		cfg.Group = "consumers"
 	}
