@@ -64,7 +64,7 @@ func TestGatheredSendsHaveTheirOwnOutcomes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			copy(buffer, "XXXX")
+			copy(buffer, "----")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
