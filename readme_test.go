@@ -38,3 +38,20 @@ func TestReadmeProgramRuns(t *testing.T) {
 		t.Errorf("the program is not formatted")
 	}
 }
+
+// DESIGN.md says which file to open; a new file has its place there.
+func TestDesignNamesEveryFile(t *testing.T) {
+	design, err := os.ReadFile("DESIGN.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") && !strings.Contains(string(design), "`"+file+"`") {
+			t.Errorf("DESIGN.md does not say what %s is for", file)
+		}
+	}
+}
