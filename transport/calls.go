@@ -278,16 +278,12 @@ func (t *calls) hold(ctx context.Context) *watch {
 	if done == nil {
 		return nil
 	}
+	t.mu.Lock()
 	if w := t.known(done); w != nil {
+		t.mu.Unlock()
 		return w
 	}
 	w := &watch{done: done, calls: 1}
-	t.mu.Lock()
-	if other := t.watches[done]; other != nil {
-		other.calls++
-		t.mu.Unlock()
-		return other
-	}
 	if t.watches == nil {
 		t.watches = make(map[<-chan struct{}]*watch)
 	}
@@ -303,9 +299,8 @@ func (t *calls) hold(ctx context.Context) *watch {
 	return w
 }
 
+// known is the watch there is for one more call.
 func (t *calls) known(done <-chan struct{}) *watch {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	w := t.idle
 	if w == nil || w.done != done {
 		if w = t.watches[done]; w == nil {
@@ -330,10 +325,15 @@ func (t *calls) unhold(w *watch) {
 }
 
 // drop ends one call's hold on w. The last watch stays registered, so that calls
-// one after the other under one context register once.
+// one after the other under one context register once. A dead connection keeps
+// none: a context that lives on would hold it.
 func (t *calls) drop(w *watch) {
 	w.calls--
 	if w.calls > 0 || t.watches[w.done] != w {
+		return
+	}
+	if t.dead != nil {
+		t.forget(w)
 		return
 	}
 	if old := t.idle; old != nil && old != w {

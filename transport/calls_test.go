@@ -163,3 +163,21 @@ func TestPermitsGoToTheOldestTicket(t *testing.T) {
 		t.Errorf("%d permits in use", table.inUse)
 	}
 }
+
+func TestDeadConnectionLeavesNothingInALivingContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	table := newCalls(1)
+	table.fail(ErrClosed)
+	s := slot{done: func(*Frame, error) { t.Error("a call of a dead connection was finished") }, watch: table.hold(ctx)}
+	if _, _, err := table.add(&s, false); err != ErrClosed {
+		t.Fatalf("add gave %v", err)
+	}
+	table.unhold(s.watch)
+	if len(table.watches) != 0 || table.idle != nil {
+		t.Errorf("%d contexts are watched, one kept: %v", len(table.watches), table.idle != nil)
+	}
+	if s.watch.stop() {
+		t.Error("the context still holds the connection")
+	}
+}
