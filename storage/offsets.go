@@ -136,14 +136,16 @@ func (s *Store) CommittedOffset(group string, t *Topic, queue int32) (int64, boo
 		return 0, false, fmt.Errorf("%w: %s", ErrTopicDeleted, t.name)
 	}
 	id := queueID{t.id, queue}
-	if offset, found, loaded := s.offsets.find(group, id); found || loaded {
-		return offset, found, nil
+	for {
+		if offset, found, loaded := s.offsets.find(group, id); found || loaded {
+			return offset, found, nil
+		}
+		// What was loaded may be forgotten before it is looked at, when the store
+		// opens again: then it says nothing, least of all that there is no offset.
+		if err := s.loadOffsets(group); err != nil {
+			return 0, false, err
+		}
 	}
-	if err := s.loadOffsets(group); err != nil {
-		return 0, false, err
-	}
-	offset, found, _ := s.offsets.find(group, id)
-	return offset, found, nil
 }
 
 func (o *offsets) find(group string, id queueID) (offset int64, found, loaded bool) {
@@ -214,26 +216,35 @@ type GroupOffset struct {
 
 // GroupOffsets returns all committed offsets of a group, in no order.
 func (s *Store) GroupOffsets(group string) ([]GroupOffset, error) {
-	if err := s.loadOffsets(group); err != nil {
-		return nil, err
+	var offsets map[queueID]int64
+	for loaded := false; !loaded; { // as in CommittedOffset
+		if err := s.loadOffsets(group); err != nil {
+			return nil, err
+		}
+		offsets, loaded = s.offsets.all(group)
 	}
-	type entry struct {
-		id     queueID
-		offset int64
-	}
-	var entries []entry
-	s.offsets.mu.Lock()
-	for id, c := range s.offsets.groups[group].byID {
-		entries = append(entries, entry{id, c.offset})
-	}
-	s.offsets.mu.Unlock()
 	var all []GroupOffset
-	for _, e := range entries {
-		if t := s.topicByID(e.id.topic); t != nil {
-			all = append(all, GroupOffset{t, e.id.queue, e.offset})
+	for id, offset := range offsets {
+		if t := s.topicByID(id.topic); t != nil {
+			all = append(all, GroupOffset{t, id.queue, offset})
 		}
 	}
 	return all, nil
+}
+
+// all returns the offsets of a group, unless those are not loaded.
+func (o *offsets) all(group string) (all map[queueID]int64, loaded bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g := o.groups[group]
+	if g == nil || !g.loaded {
+		return nil, false
+	}
+	all = make(map[queueID]int64, len(g.byID))
+	for id, c := range g.byID {
+		all[id] = c.offset
+	}
+	return all, true
 }
 
 // DeleteGroup deletes all committed offsets of a group, durably. An offset that

@@ -126,3 +126,36 @@ func TestOffsetsOutliveCloseAndGroupsAreApart(t *testing.T) {
 		t.Errorf("the other group: %d %v %v", got, found, err)
 	}
 }
+
+func TestCommittedOffsetIsFoundWhateverIsForgotten(t *testing.T) {
+	s := openTest(t, Options{Dir: "data", FS: vfs.NewMem()})
+	topic := openTopic(t, s, "orders")
+	s.CommitOffset("g", topic, 0, 5)
+	if err := s.Apply(t.Context(), &Request{}); err != nil { // takes the offset along
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.offsets.reset() // as when the store opens again
+			}
+		}
+	}()
+	defer func() {
+		close(stop)
+		<-stopped
+	}()
+	for range 1000 {
+		if got, found, err := s.CommittedOffset("g", topic, 0); err != nil || !found || got != 5 {
+			t.Fatalf("committed offset %d %v %v", got, found, err)
+		}
+		if all, err := s.GroupOffsets("g"); err != nil || len(all) != 1 || all[0].Offset != 5 {
+			t.Fatalf("offsets of the group %v %v", all, err)
+		}
+	}
+}
