@@ -104,7 +104,8 @@ func (q *callbackQueue) work() {
 }
 
 // take returns the next outcomes. With one worker it swaps the queue for the
-// emptied batch, so that neither grows anew.
+// emptied batch, so that neither grows anew. With several, one that leaves some
+// wakes another.
 func (q *callbackQueue) take(empty []finished) (batch []finished, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,6 +118,9 @@ func (q *callbackQueue) take(empty []finished) (batch []finished, closed bool) {
 	rest := copy(q.queue, q.queue[n:])
 	clear(q.queue[rest:])
 	q.queue = q.queue[:rest]
+	if rest > 0 && !q.closed {
+		signal(q.wake)
+	}
 	return batch, q.closed
 }
 

@@ -184,7 +184,9 @@ func (g *gatherer) landed() {
 // fill makes s the send of the batch.
 func (b *gathered) fill(s *send) {
 	p := b.g.p
-	s.deadline = s.deadline.Add(b.began.Sub(s.began)) // the time limit runs from the first message
+	if end := b.began.Add(p.cfg.SendTimeout); end.Before(s.deadline) {
+		s.deadline = end // the time limit runs from the first message
+	}
 	s.entry, s.body, s.code = b.g.entry, bytes.Clone(b.body), wire.CodeSendBatchMessage
 	s.request = wire.SendRequestV2{
 		ProducerGroup:         p.cfg.Group,

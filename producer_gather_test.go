@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,5 +287,49 @@ func TestGatheredMessagesAreReceivedAsSent(t *testing.T) {
 				t.Fatalf("message %s was sent as %s: %+v", body, ids[d.ID], d)
 			}
 		}
+	})
+}
+
+func TestGatheredSendsHaveTheTimeThatTheirContextGives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newFakeCluster(t, 1, 4).producer(t, autoBatch)
+		for _, c := range []struct{ waited, left, want time.Duration }{
+			{2 * time.Second, 500 * time.Millisecond, 500 * time.Millisecond}, // to the end of the context
+			{2 * time.Second, 2 * time.Second, time.Second},                   // to that of SendTimeout
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), c.waited+c.left)
+			b := p.gatherer("t").begin(ctx, time.Now())
+			time.Sleep(c.waited)
+			s := p.newSend(ctx, 1)
+			b.fill(s)
+			if left := time.Until(s.deadline); left != c.want {
+				t.Errorf("after %v, with %v of the context left, a batch has %v, want %v", c.waited, c.left, left, c.want)
+			}
+			cancel()
+		}
+	})
+}
+
+func TestCallbackWorkersShareWhatCameAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newCallbackQueue(slog.New(slog.DiscardHandler), 2, 0)
+		var workers sync.WaitGroup
+		for range 2 {
+			workers.Go(q.work)
+		}
+		synctest.Wait() // both sleep
+		last := make(chan struct{})
+		outcomes := make([]finished, 2*q.share)
+		for i := range outcomes {
+			outcomes[i].callback = func(*SendResult, error) {}
+		}
+		outcomes[0].callback = func(*SendResult, error) { <-last }
+		outcomes[len(outcomes)-1].callback = func(*SendResult, error) { close(last) }
+		q.push(outcomes...)
+		workers.Go(func() {
+			<-last
+			q.close()
+		})
+		workers.Wait()
 	})
 }
