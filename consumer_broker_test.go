@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -330,5 +331,38 @@ func TestConsumerFollowsABrokerThatMoved(t *testing.T) {
 		c.startBroker(BrokerConfig{Name: "b", MemoryLimit: -1})
 		c.sendMany(p, "orders", 1, 1)
 		in.wait(t, 2, 5*time.Second)
+	})
+}
+
+func TestMessageToTryAgainIsNotGivenUpForAReplicaThatIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newQueueCluster(t, 2, 1)
+		master, replica := c.brokers[0], c.brokers[1]
+		master.put("t", 0, "one")
+		record := master.queues[Queue{"t", "a", 0}][0]
+		master.do(func(r *brokerRequest) *transport.Frame {
+			if r.pull == nil || r.pull.Topic != "t" || r.pull.QueueOffset != 0 {
+				return nil
+			}
+			return &transport.Frame{Header: &wire.PullResponse{NextBeginOffset: 1, MaxOffset: 1, SuggestWhichBrokerID: 1}, Body: record}
+		})
+		replica.do(func(r *brokerRequest) *transport.Frame {
+			if r.pull == nil || r.pull.Topic != "t" {
+				return nil
+			}
+			// What RocketMQ's replicas say of an offset that they do not have yet.
+			return &transport.Frame{Code: wire.PullRetryImmediately, Header: &wire.PullResponse{NextBeginOffset: r.pull.QueueOffset, SuggestWhichBrokerID: 1}}
+		})
+		tries := 0
+		c.consume(ConsumerConfig{Ordered: true}, func(_ context.Context, d *Delivery) error {
+			if tries++; tries < 3 {
+				return errAgain
+			}
+			return nil
+		})
+		time.Sleep(10 * time.Second)
+		if tries != 3 || master.committed("t", 0) != 1 {
+			t.Errorf("the listener had the message %d times, want 3; committed %d", tries, master.committed("t", 0))
+		}
 	})
 }

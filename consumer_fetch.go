@@ -256,7 +256,10 @@ func (c *Consumer) fetchAgain(q *assignedQueue, old *Delivery) (fresh *Delivery,
 		}
 	}()
 	sub := c.subscriptionOf(q.queue.Topic)
-	addr, _, ok := c.pullAddr(q)
+	addr, id, ok := c.pullAddr(q)
+	if master, known := c.client.masterAddr(q.queue.Broker); known {
+		addr, id = master, masterID
+	}
 	if sub == nil || !ok {
 		return nil, false, errNotPulled
 	}
@@ -269,6 +272,9 @@ func (c *Consumer) fetchAgain(q *assignedQueue, old *Delivery) (fresh *Delivery,
 	switch f.Code {
 	case wire.Success:
 	case wire.PullRetryImmediately, wire.PullOffsetMoved:
+		if id != masterID { // a replica that is behind says the same
+			return nil, false, errNotPulled
+		}
 		return nil, true, nil
 	default:
 		return nil, false, answerError("pull a message again", addr, f)

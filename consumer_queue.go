@@ -66,6 +66,7 @@ func (q *assignedQueue) unplace() {
 	defer q.mu.Unlock()
 	q.window = newWindow(0)
 	q.placed = false
+	q.committed = -1
 	q.generation++
 	q.again = nil
 }
