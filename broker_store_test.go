@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"context"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -172,4 +173,31 @@ func TestAsyncFlushSurvivesARestart(t *testing.T) {
 	if got := bodies(startBroker(t, cfg).messages("t")); got != "x" {
 		t.Fatalf("stored %q", got)
 	}
+}
+
+// A topic whose deletion the disk does not confirm in time is gone for senders, and
+// can be made again when the disk goes on.
+func TestTopicDeletedOnAStuckDiskCanBeMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := newFaultyDisk()
+		r := startBroker(t, disk.config())
+		r.createTopic("t", 1, 6)
+		r.stored(message("t"), "old")
+		wait := make(chan struct{})
+		disk.stall.Store(&wait)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		f, err := r.conn.Call(ctx, &transport.Frame{Code: wire.CodeDeleteTopicInBroker, Header: &wire.DeleteTopicRequest{Topic: "t"}})
+		if err != nil || f.Code == wire.Success {
+			t.Fatalf("deletion on a stuck disk: %v, %v", f, err)
+		}
+		disk.stall.Store(nil)
+		close(wait)
+		time.Sleep(time.Second)
+		r.createTopic("t", 1, 6)
+		r.stored(message("t"), "new")
+		if got := bodies(r.queue("t", 0)); got != "new" {
+			t.Errorf("the new topic holds %q", got)
+		}
+	})
 }

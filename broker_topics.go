@@ -220,20 +220,30 @@ func (tt *topicTable) remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer unlock()
-	if err := tt.b.store.DeleteTopic(ctx, name); err != nil && !errors.Is(err, storage.ErrNotFound) {
+	// Once the store has begun it ends; who asked may be gone by then.
+	err = tt.b.store.DeleteTopic(tt.b.life.ctx, name)
+	if errors.Is(err, storage.ErrFlushTimeout) {
+		tt.forget(name) // the store takes nothing for it any more
+	}
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("mq: delete topic %s: %w", name, err)
 	}
-	if err := tt.apply(ctx, storage.DeleteMeta(metaTopic, name)); err != nil {
+	if err := tt.apply(tt.b.life.ctx, storage.DeleteMeta(metaTopic, name)); err != nil {
 		return fmt.Errorf("mq: delete configuration of topic %s: %w", name, err)
 	}
+	tt.forget(name)
+	tt.b.log.Info("topic deleted", "topic", name)
+	return nil
+}
+
+// forget takes a topic out of the table and ends what waits for it.
+func (tt *topicTable) forget(name string) {
 	tt.byName.Delete(name)
 	tt.mu.Lock()
 	tt.removed = tt.advance().Counter
 	tt.mu.Unlock()
 	tt.b.stats.forgetTopic(name)
 	tt.b.consumersTopicDeleted(name)
-	tt.b.log.Info("topic deleted", "topic", name)
-	return nil
 }
 
 // lock waits until no other change of the name is under way.

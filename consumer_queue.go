@@ -48,6 +48,10 @@ func newAssignedQueue(q Queue, ordered bool) *assignedQueue {
 func (q *assignedQueue) place(offset int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.placeLocked(offset)
+}
+
+func (q *assignedQueue) placeLocked(offset int64) {
 	q.window = newWindow(offset)
 	q.placed = true
 	q.generation++
@@ -93,14 +97,13 @@ func (q *assignedQueue) markLocated() {
 // offsets, and what is here is void.
 func (q *assignedQueue) move(pulled pullPlace, offset int64) {
 	q.mu.Lock()
-	current := q.generation == pulled.generation
-	forward := offset >= q.window.next
-	if current && forward {
+	defer q.mu.Unlock()
+	switch {
+	case q.generation != pulled.generation: // not the window that was asked for
+	case offset >= q.window.next:
 		q.window.next = offset
-	}
-	q.mu.Unlock()
-	if current && !forward {
-		q.place(offset)
+	default:
+		q.placeLocked(offset)
 	}
 }
 
