@@ -3,6 +3,7 @@ package mq
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -353,16 +354,16 @@ func TestMessageToTryAgainIsNotGivenUpForAReplicaThatIsBehind(t *testing.T) {
 			// What RocketMQ's replicas say of an offset that they do not have yet.
 			return &transport.Frame{Code: wire.PullRetryImmediately, Header: &wire.PullResponse{NextBeginOffset: r.pull.QueueOffset, SuggestWhichBrokerID: 1}}
 		})
-		tries := 0
+		var tries atomic.Int32
 		c.consume(ConsumerConfig{Ordered: true}, func(_ context.Context, d *Delivery) error {
-			if tries++; tries < 3 {
+			if tries.Add(1) < 3 {
 				return errAgain
 			}
 			return nil
 		})
 		time.Sleep(10 * time.Second)
-		if tries != 3 || master.committed("t", 0) != 1 {
-			t.Errorf("the listener had the message %d times, want 3; committed %d", tries, master.committed("t", 0))
+		if tries.Load() != 3 || master.committed("t", 0) != 1 {
+			t.Errorf("the listener had the message %d times, want 3; committed %d", tries.Load(), master.committed("t", 0))
 		}
 	})
 }
