@@ -269,6 +269,7 @@ func TestUnreadableBodyIsADeadLetter(t *testing.T) {
 			b.put("t", 0, "after")
 			c.consume(ConsumerConfig{Ordered: ordered}, in.listen)
 			in.wait(t, 2, time.Second)
+			synctest.Wait() // another worker may still be giving it back
 			back := b.requests(wire.CodeConsumerSendMsgBack)
 			if len(back) != 1 || headerOf[wire.SendBackRequest](t, back[0].Frame).DelayLevel != -1 {
 				t.Errorf("%d messages given back, want one as a dead letter", len(back))
