@@ -95,6 +95,7 @@ func TestStartRegistersEverywhere(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // a registration that was just under way ends with its connection
 		if _, ok := routed(t, net, nsA, "orders"); ok {
 			t.Error("still registered after Close")
 		}
