@@ -35,7 +35,8 @@ type Message struct {
 	// as the topic's queues stay the same, and to the same as Java's hash selector.
 	ShardKey string
 	// NoFlush lets the broker answer before the message is flushed to disk
-	// (RocketMQ: WAIT=false).
+	// (RocketMQ: WAIT=false). Our broker answers it with the others of its group,
+	// whose one sync serves it too.
 	NoFlush bool
 }
 
